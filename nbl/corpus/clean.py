@@ -1,0 +1,83 @@
+"""The cleaning of Kim et al. (2019), which every paper of this line uses.
+
+Only words with one of 36 tags stay: punctuation, traces and the currency signs tagged `$` and `#`
+go, and so does every constituent that is left empty. Words are lower-cased, then each number
+becomes `N`. Labels keep their function tags here; scoring cuts them (`bare_label`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from nbl.corpus.treebank import Tree
+
+WORD_TAGS = frozenset(
+    "CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO "
+    "UH VB VBD VBG VBN VBP VBZ WDT WP WP$ WRB".split()
+)
+NUMBER = re.compile(r"[0-9]+(?:[,.]?[0-9]*)*")
+
+
+class Span(NamedTuple):
+    """A constituent over words[i:j] of a cleaned sentence."""
+
+    i: int
+    j: int
+    label: str
+
+
+def is_word(preterminal: Tree) -> bool:
+    """Does cleaning keep this (tag word) leaf?"""
+    return preterminal.label in WORD_TAGS
+
+
+def normalise(word: str) -> str:
+    """Lower case, then numbers to `N`.
+
+    >>> [normalise(word) for word in ["The", "1,000.50", "10-year", "'80s", "x86-64"]]
+    ['the', 'N', 'N-year', "'Ns", 'xN-N']
+    """
+    return NUMBER.sub("N", word.lower())
+
+
+def bare_label(label: str) -> str:
+    """The category without function tags and indices.
+
+    >>> [bare_label(label) for label in ["NP-SBJ-1", "PP=2", "PRT|ADVP", "-NONE-"]]
+    ['NP', 'PP', 'PRT', '-NONE-']
+    """
+    return re.split(r"(?<=.)[-=|]", label, maxsplit=1)[0]
+
+
+def words_of(tree: Tree) -> list[str]:
+    """The normalised words that cleaning keeps."""
+    return [normalise(leaf.word) for leaf in tree.preterminals() if is_word(leaf) and leaf.word is not None]
+
+
+def tags_of(tree: Tree) -> list[str]:
+    """The tags of `words_of`."""
+    return [leaf.label for leaf in tree.preterminals() if is_word(leaf)]
+
+
+def spans_of(tree: Tree) -> list[Span]:
+    """The constituents of two or more kept words in pre-order, so the sentence comes first.
+
+    A unary chain gives one span per constituent: duplicates are kept.
+    """
+    spans: list[Span] = []
+
+    def visit(node: Tree, i: int) -> int:
+        """Add the spans of `node`, whose first kept word is number i; return the end of its words."""
+        if node.is_preterminal:
+            return i + is_word(node)
+        slot = len(spans)
+        j = i
+        for child in node.children:
+            j = visit(child, j)
+        if j - i >= 2:
+            spans.insert(slot, Span(i, j, node.label))
+        return j
+
+    visit(tree, 0)
+    return spans

@@ -1,0 +1,8 @@
+"""The one exception a user is meant to see."""
+
+
+class UserError(Exception):
+    """A mistake in the input or the call: one sentence with the offending value and what to do.
+
+    The command line prints it without a stack trace and leaves with exit code 2.
+    """
