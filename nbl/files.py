@@ -24,16 +24,52 @@ def replacing(path: str | Path) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
         os.close(handle)
-        os.chmod(temporary, 0o666 & ~_umask())
+        temporary.chmod(0o666 & ~_umask())
         yield temporary
-        with open(temporary, "rb") as file:
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; its old contents are untouched") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_files(folder: str | Path) -> Iterator[Path]:
+    """Give a temporary folder; on success its files take the place of those in `folder`, else it goes.
+
+    The files move one by one, in no time: what is in `folder` must tell if they do not belong together.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as name:
+            yield Path(name)
+            for path in Path(name).iterdir():
+                path.replace(folder / path.name)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; what was there is untouched") from error
+
+
+def read_text(path: str | Path) -> str:
+    """A whole UTF-8 text file, with or without byte order mark; what is not one is named and refused."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{data[error.start]:02x}"
+        raise UserError(f"{path}, line {line}: {found} is not UTF-8; convert the file to UTF-8") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(f"{path}, line {line}: a NUL byte; this is not a text file")
+    return text
 
 
 def write_text(path: str | Path, text: str) -> None:

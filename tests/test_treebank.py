@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbl.corpus.treebank import Tree, TreebankError, parse_trees, read_trees
+from nbl.errors import UserError
 
 SIMPLE = "(S (NP (PRP we)) (VP (VBP see) (NP (PRP it))))"
 
@@ -32,7 +33,7 @@ def test_several_trees_on_a_line():
 
 def test_a_comment_sign_inside_a_tree_is_a_token():
     text = "(NP\n# not a comment\n(CD 3))"
-    with pytest.raises(TreebankError, match="has no tag of its own|two words"):
+    with pytest.raises(TreebankError, match=r"two words under one tag: '#' and 'not'"):
         list(parse_trees(text))
     assert [leaf.word for leaf in next(parse_trees("(NP (# #)\n(CD 3))")).preterminals()] == ["#", "3"]
 
@@ -80,12 +81,12 @@ def test_malformed_trees_are_named(text, message):
 def test_files_that_are_not_text(tmp_path, data, message):
     path = tmp_path / "x.mrg"
     path.write_bytes(data)
-    with pytest.raises(TreebankError, match=message):
+    with pytest.raises(UserError, match=message):
         list(read_trees(path))
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(TreebankError, match=r"cannot read .*nowhere\.mrg: No such file"):
+    with pytest.raises(UserError, match=r"cannot read .*nowhere\.mrg: No such file"):
         list(read_trees(tmp_path / "nowhere.mrg"))
 
 
@@ -104,7 +105,7 @@ def test_printed_trees_are_read_back(trees):
     assert list(parse_trees(text)) == trees
 
 
-@given(TREES)
+@given(TREES.filter(lambda tree: "\\" not in str(tree)))  # NLTK takes a backslash for an escape
 def test_the_reader_agrees_with_nltk(tree):
     (ours,) = parse_trees(str(tree))
     theirs = nltk.Tree.fromstring(str(tree))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nbl.errors import UserError
+from nbl.files import read_text
 
 OUTER_BRACKETS = {"", "ROOT", "TOP", "S1"}
 COMMENT = re.compile(r"\s*(#|%%|;;|\*x\*)")
@@ -52,26 +53,7 @@ class Tree:
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
     """Yield the trees of a file in order, without their outer bracket."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TreebankError(f"cannot read {path}: {error.strerror}") from error
-    yield from parse_trees(_decode(data, path), str(path))
-
-
-def _decode(data: bytes, path: Path) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise TreebankError(
-            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8; convert the file to UTF-8"
-        ) from error
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise TreebankError(f"{path}, line {line}: a NUL byte; this is not a text file of bracketed trees")
-    return text
+    yield from parse_trees(read_text(path), str(path))
 
 
 def parse_trees(text: str, name: str = "<text>") -> Iterator[Tree]:

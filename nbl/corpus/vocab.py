@@ -24,14 +24,17 @@ class Vocabulary:
             raise ValueError("a word occurs twice in the vocabulary")
 
     @classmethod
-    def of(cls, sentences: Iterable[list[str]], max_words: int = MAX_WORDS) -> Vocabulary:
+    def of(cls, sentences: Iterable[list[str]], max_words: int = MAX_WORDS, min_count: int = 1) -> Vocabulary:
         """The `max_words` most frequent words of the sentences, ties in the order of first occurrence.
+
+        Words of fewer than `min_count` occurrences are left out: in a small corpus, where no word is cut
+        off, that is how `<unk>` comes to occur in training at all.
 
         >>> Vocabulary.of([["a", "b"], ["b", "c"]], max_words=2).words
         ['<unk>', 'b', 'a']
         """
         counts = Counter(word for sentence in sentences for word in sentence if word != UNKNOWN)
-        return cls(word for word, _ in counts.most_common(max_words))
+        return cls(word for word, count in counts.most_common(max_words) if count >= min_count)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -57,7 +60,9 @@ class Vocabulary:
         try:
             words = Path(path).read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read the vocabulary {path} ({error}); run `nbl prepare` again") from error
+            raise UserError(
+                f"cannot read the vocabulary {path} ({error}); run `nbl prepare` again"
+            ) from error
         if words[0] != UNKNOWN or words[-1] != "" or len(set(words)) != len(words):
             raise UserError(f"{path} is not a vocabulary written by `nbl prepare`; run it again")
         return cls(words[1:-1])

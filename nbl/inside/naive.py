@@ -40,8 +40,8 @@ def _inside_one(logp_root: Tensor, logp_rule: Tensor, logp_leaf: Tensor, l: int)
                         pairs = torch.outer(s[k, j, p], s[i, k, q])
                         total = total + (rule[p, q, :, RIGHT] * pairs).sum((1, 2))
                 s[i, j, p] = torch.cat([total, rule.new_zeros(S - NT)])
-    terms = [logp_root[p] + s[0, l, p][:NT].log() for p in range(l)]
-    return torch.stack(terms).logsumexp((0, 1))
+    goal = torch.stack([logp_root[p].exp() * s[0, l, p][:NT] for p in range(l)])
+    return goal.sum().log()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Node:
 
 def trees(l: int, NT: int, PT: int) -> list[Node]:
     """All lexicalised trees of a sentence of l words. Their number explodes: l <= 5."""
-    return [tree for tree in _trees(0, l, NT, PT)]
+    return list(_trees(0, l, NT, PT))
 
 
 def _trees(i: int, j: int, NT: int, PT: int) -> Iterator[Node]:

@@ -1,0 +1,45 @@
+# Two commands do everything on a machine with Python 3.11 and make:
+#   make reproduce   the tables and figures of the embedded corpus
+#   make test        all checks and tests
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+READY := .venv/ready
+CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+
+.PHONY: help reproduce test lint clean lock
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+reproduce: $(READY)  ## run the main job on the embedded corpus
+	$(BIN)/snakemake --cores $(CORES) -- all
+
+test: $(READY) lint  ## format, lint and type checks, then all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check workflow
+	$(BIN)/mypy
+
+# The environment, from the lock. An interrupted installation leaves no `ready` and is done again.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "nbl needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1): set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+lock: $(READY)  ## write requirements.lock anew from what is installed
+	{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --all --exclude-editable | \
+	  sed -E '/^pip==/d; s/^(torch==[0-9.]+)\+.*/\1/' | LC_ALL=C sort -f; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+clean:  ## remove the environment and caches, keep results
+	rm -rf .venv .snakemake .pytest_cache .mypy_cache .ruff_cache
