@@ -58,7 +58,7 @@ def main() -> None:
     except UserError as error:
         _fail(str(error), 2)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 130)
+        sys.exit(130)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

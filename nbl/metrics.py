@@ -245,7 +245,8 @@ def attachment(
 def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
     """exp(-sum log p / sum (l + 1)): natural logarithms; each sentence's end counts as a word.
 
-    It is an upper bound where the log p are lower bounds. Every sentence given is counted.
+    It is an upper bound where the log p are lower bounds. Every sentence given is counted. Infinite
+    where it is beyond the range of a float.
 
     >>> round(perplexity([-6 * math.log(10), -4 * math.log(10)], [5, 3]), 6)
     10.0
@@ -254,7 +255,10 @@ def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
         raise ValueError(f"{len(log_probs)} log-probabilities for {len(lengths)} sentences")
     if not lengths:
         raise UserError("there is no sentence to compute a perplexity of")
-    return math.exp(-math.fsum(log_probs) / sum(length + 1 for length in lengths))
+    try:
+        return math.exp(-math.fsum(log_probs) / sum(length + 1 for length in lengths))
+    except OverflowError:
+        return math.inf
 
 
 def self_f1(

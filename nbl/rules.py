@@ -57,12 +57,8 @@ class RankRules(NamedTuple):
     logp_w_T: Tensor  # [b, i, T]
 
     def dense(self) -> DenseRules:
-        factors = [
-            self.logp_R_A[:, :, None, None],
-            self.logp_B_R[None, :, :, None],
-            self.logp_C_R[None, :, None],
-        ]
-        return PCFGRules(self.logp_A_S, sum(factors).logsumexp(1)[None], self.logp_w_T).dense()
+        R, B, C = self.logp_R_A[:, :, None, None], self.logp_B_R[None, :, :, None], self.logp_C_R[None, :, None]
+        return PCFGRules(self.logp_A_S, (R + B + C).logsumexp(1)[None], self.logp_w_T).dense()
 
 
 class LexicalRules(NamedTuple):

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from itertools import product
+from itertools import chain, pairwise, product
 
 import pytest
 
@@ -27,8 +27,8 @@ def all_trees(i, j):
         posts = [i, *(k for k, cut in enumerate(cuts, start=i + 1) if cut), j]
         if len(posts) == 2:
             continue
-        parts = [all_trees(a, b) for a, b in zip(posts, posts[1:], strict=False)]
-        trees += [[(i, j), *sum(choice, [])] for choice in product(*parts)]
+        parts = [all_trees(a, b) for a, b in pairwise(posts)]
+        trees += [[(i, j), *chain.from_iterable(choice)] for choice in product(*parts)]
     return trees
 
 
@@ -98,9 +98,7 @@ def test_no_binary_tree_beats_the_oracle(n, convention):
         best = oracle(gold)
         assert is_binary(best, n)
         assert set(gold) <= set(best)
-        assert sentence_f1(gold, best, convention) == max(
-            sentence_f1(gold, tree, convention) for tree in binary
-        )
+        assert sentence_f1(gold, best, convention) == max(sentence_f1(gold, tree, convention) for tree in binary)
 
 
 def test_oracle_takes_unary_chains():

@@ -1,6 +1,7 @@
 """Scores by hand on the cases that other implementations get differently, and by property."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -40,9 +41,9 @@ def gold_trees(draw, n):
             return []
         cuts = draw(st.sets(st.integers(i + 1, j - 1), min_size=1))
         posts = [i, *sorted(cuts), j]
-        chain = draw(st.lists(st.sampled_from(["S", "NP-SBJ", "VP", "NP=2"]), min_size=1, max_size=3))
-        children = [constituent(a, b) for a, b in zip(posts, posts[1:], strict=False)]
-        return [(i, j, label) for label in chain] + sum(children, [])
+        labels = draw(st.lists(st.sampled_from(["S", "NP-SBJ", "VP", "NP=2"]), min_size=1, max_size=3))
+        children = [constituent(a, b) for a, b in pairwise(posts)]
+        return [(i, j, label) for label in labels] + [span for spans in children for span in spans]
 
     return constituent(0, n)
 
@@ -291,6 +292,7 @@ class TestPerplexity:
 
     def test_impossible_sentence(self):
         assert perplexity([-math.inf, -1.0], [3, 3]) == math.inf
+        assert perplexity([-5000.0], [3]) == math.inf
 
     def test_no_sentence_is_refused(self):
         with pytest.raises(UserError, match="no sentence"):

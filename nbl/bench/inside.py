@@ -1,0 +1,109 @@
+"""The paper's speed comparison: one forward and backward pass of every inside algorithm.
+
+An implementation whose values or gradients differ from the naive recursion is not timed: it is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nbl.bench.measure import interleaved, peak_memory, sgemm, sgemm_rate
+from nbl.bench.random_rules import detached, random_rules
+from nbl.errors import UserError
+from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
+
+D_H = 300
+MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory
+MAX_NAIVE_LENGTH = 10
+
+
+class Implementation(NamedTuple):
+    """An inside algorithm and the kind of random grammar it is for."""
+
+    name: str
+    grammar: str
+    inside: Callable[[Any, Tensor], Tensor]
+    dense: bool = False  # takes the grammar without factorisation
+
+
+IMPLEMENTATIONS = (
+    Implementation("naive", "D-C", naive.inside, dense=True),
+    Implementation("Eisner-Satta", "D-C", eisner_satta.inside, dense=True),
+    Implementation("NL, C1-1 cached", "lexical", lambda r, n: lexical.inside(r, n, cache="C1-1")),
+    Implementation("NL, C1-2 cached", "lexical", lambda r, n: lexical.inside(r, n, cache="C1-2")),
+    Implementation("NL, splits first", "lexical", lambda r, n: lexical.inside(r, n)),
+    Implementation("NBL, torch", "D-C", lambda r, n: bilexical.inside(r, n, native=False)),
+    Implementation("NBL, native", "D-C", lambda r, n: bilexical.inside(r, n)),
+    Implementation("N", "pcfg", pcfg.inside),
+    Implementation("TN", "rank", rank.inside),
+)
+
+
+class Case(NamedTuple):
+    """One point of a comparison: m nonterminals and 2 m preterminals, b sentences of l words."""
+
+    b: int
+    l: int
+    m: int
+
+
+def feasible(implementation: Implementation, case: Case) -> bool:
+    """Whether a case can be expected to fit in memory and to end."""
+    if not implementation.dense:
+        return True
+    size = case.b * case.l**2 * case.m * 2 * (3 * case.m) ** 2
+    return size <= MAX_DENSE and (implementation.name != "naive" or case.l <= MAX_NAIVE_LENGTH)
+
+
+def check(implementation: Implementation) -> None:
+    """Compare values and gradients with the naive recursion, in float64, for sentences of mixed lengths."""
+    rules = detached(random_rules(implementation.grammar, b=2, l=5, NT=2, PT=3, H=3, seed=0))
+    lengths, weight = torch.tensor([5, 3]), torch.tensor([1.0, -2.5], dtype=torch.float64)
+    results = []
+    for call in (naive.inside, implementation.inside):
+        dense = implementation.dense or call is naive.inside
+        value = call(rules.dense() if dense else rules, lengths)
+        results.append([value, *torch.autograd.grad(value @ weight, rules, allow_unused=True)])
+    for expected, found in zip(*results, strict=True):
+        if not torch.allclose(expected, found, rtol=1e-9, atol=1e-9):
+            raise UserError(f"{implementation.name} differs from the naive inside algorithm and is not timed")
+
+
+def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[[], None]:
+    """A forward and backward pass over random rules, ready to be timed."""
+    b, l, m = case
+    rules = random_rules(implementation.grammar, b, l, NT=m, PT=2 * m, H=D_H, seed=seed, scale=1.0)
+    if implementation.dense:
+        rules = rules.dense()
+    rules = detached(type(rules)(*(factor.float() for factor in rules)))
+    lengths = torch.full((b,), l)
+
+    def run() -> None:
+        torch.autograd.grad(implementation.inside(rules, lengths).sum(), rules, allow_unused=True)
+
+    return run
+
+
+def compare(cases: Sequence[Case], names: Iterable[str] | None, rounds: int) -> list[dict[str, Any]]:
+    """Rows of the comparison: processor seconds (one thread), peak memory, the machine's rate beside them."""
+    chosen = [i for i in IMPLEMENTATIONS if names is None or i.name in names]
+    for implementation in chosen:
+        check(implementation)
+    rows = []
+    for case in cases:
+        tasks: dict[str, Callable[[], object]] = {"sgemm": sgemm()}
+        tasks |= {i.name: task(i, case) for i in chosen if feasible(i, case)}
+        times = interleaved(tasks, rounds, clock=time.process_time)
+        rate = sgemm_rate(times["sgemm"].median)
+        for implementation in chosen:
+            row: dict[str, Any] = {"implementation": implementation.name, **case._asdict()}
+            if implementation.name in times:
+                row |= times[implementation.name]._asdict()
+                row |= {"peak_mb": peak_memory(tasks[implementation.name]), "sgemm_gflops": rate}
+            rows.append(row)
+    return rows

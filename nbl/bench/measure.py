@@ -1,0 +1,120 @@
+"""Measuring: times taken in turns, peak memory, and what the machine itself can do.
+
+Machines are shared and noisy. So everything that is to be compared runs in one call, one round after
+the other with every candidate in each round, and results are read as ratios, also to the machine's
+own matrix and memory rates, which are measured among the rounds like any candidate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import NamedTuple, TypeVar
+
+import torch
+
+Key = TypeVar("Key", bound=Hashable)
+SGEMM_SIZE = 1024
+STREAM_FLOATS = 32 * 2**20  # 128 MB, far beyond any cache
+
+
+class Times(NamedTuple):
+    """Seconds of one call: median and quartiles of the rounds."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+def interleaved(
+    candidates: Mapping[Key, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Key, Times]:
+    """Time every candidate once a round, after one round that does not count.
+
+    `clock` is `time.process_time` for work on one thread: processor time ignores what others run.
+    """
+    seconds: dict[Key, list[float]] = {key: [] for key in candidates}
+    for number in range(rounds + 1):
+        for key, call in candidates.items():
+            start = clock()
+            call()
+            _synchronise()
+            if number > 0:
+                seconds[key].append(clock() - start)
+    return {key: _times(values) for key, values in seconds.items()}
+
+
+def _times(seconds: Sequence[float]) -> Times:
+    low, _, high = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
+    return Times(median(seconds), low, high, len(seconds))
+
+
+def sgemm(size: int = SGEMM_SIZE) -> Callable[[], object]:
+    """A product of two square float32 matrices: 2 size^3 operations."""
+    left, right = torch.rand(size, size), torch.rand(size, size)
+    return lambda: left @ right
+
+
+def stream(floats: int = STREAM_FLOATS) -> Callable[[], object]:
+    """A pass over memory: reads and writes 4 bytes a float each."""
+    values = torch.rand(floats)
+    return lambda: values.mul_(1.0)
+
+
+def sgemm_rate(seconds: float) -> float:
+    """GFLOP/s of a machine that needs that long for `sgemm()`."""
+    return 2 * SGEMM_SIZE**3 / seconds / 1e9
+
+
+def memory_rate(seconds: float) -> float:
+    """GB/s of a machine that needs that long for `stream()`."""
+    return 8 * STREAM_FLOATS / seconds / 1e9
+
+
+def peak_memory(call: Callable[[], object]) -> float | None:
+    """Megabytes by which a call raises the process's memory at its peak; None where this cannot be told."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    status = Path("/proc/self/status")
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # hand freed memory back, so that it is not used unseen
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _kilobytes(status, "VmRSS")
+        call()
+        return max(0, _kilobytes(status, "VmHWM") - before) / 1024
+    except OSError:
+        return None
+
+
+def _kilobytes(status: Path, field: str) -> int:
+    return int(next(line for line in status.read_text().splitlines() if line.startswith(field)).split()[1])
+
+
+def _synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """The slope of log seconds over log size by least squares: time grows as size to this power.
+
+    >>> round(exponent([10, 20, 40], [1.0, 8.0, 64.0]), 6)
+    3.0
+    """
+    xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in seconds]
+    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
+    return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / sum(
+        (x - x_mean) ** 2 for x in xs
+    )

@@ -1,0 +1,231 @@
+"""A run's settings: what makes it, how the command line gives it, how its folder records it."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from nbl.corpus.folder import Corpus
+from nbl.errors import UserError
+from nbl.files import write_text
+from nbl.models import CHOICES, hyperparameters
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained; the defaults are those of most models of the paper."""
+
+    lr: float = 0.001
+    epochs: int = 10
+    batch_size: int = 4
+    max_length: int = 40  # longer sentences are left out of training
+    patience: int = 5  # epochs without a better dev perplexity before training ends
+    clip: float = 3.0  # largest global norm of the gradient
+    curriculum: int = 0  # longest sentence of the first epoch, one word more each epoch; 0: no curriculum
+
+    def longest(self, epoch: int) -> int:
+        """The longest sentence of an epoch, counted from 1.
+
+        >>> [Training(curriculum=30, max_length=32).longest(epoch) for epoch in (1, 2, 3, 4)]
+        [30, 31, 32, 32]
+        """
+        return min(self.max_length, self.curriculum + epoch - 1) if self.curriculum else self.max_length
+
+
+# What differs from `Training()`.
+MODEL_TRAINING: dict[str, dict[str, Any]] = {"nblpcfg": {"batch_size": 8}, "cpcfg": {"curriculum": 30}}
+SMALLEST = {"max_length": 2}  # of the whole numbers; 1 where not named
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that decides a run's result. Two runs with equal ones end with the same bytes on one machine."""
+
+    model: str
+    vocab_size: int
+    hyperparameters: dict[str, Any]
+    training: Training
+    seed: int
+    threads: int
+    device: str  # "cpu" or "cuda"
+    corpus: dict[str, str]  # its name and the checksums of its files and its vocabulary
+
+
+def make_config(
+    model: str, assignments: Iterable[str], corpus: Corpus, *, seed: int, threads: int, device: str
+) -> Config:
+    """The settings of a run: the model's defaults, changed by assignments `KEY=VALUE`."""
+    sizes, training = settings(model, assignments)
+    files = json.dumps(corpus.stats["files"], sort_keys=True)
+    return Config(
+        model=model,
+        vocab_size=len(corpus.vocabulary),
+        hyperparameters=sizes,
+        training=training,
+        seed=seed,
+        threads=threads,
+        device=device,
+        corpus={
+            "name": corpus.stats["corpus"],
+            "sha256": sha256(files.encode()).hexdigest(),
+            "vocabulary_sha256": corpus.vocabulary.digest,
+        },
+    )
+
+
+def settings(model: str, assignments: Iterable[str]) -> tuple[dict[str, Any], Training]:
+    """Hyper-parameters and training settings from `KEY=VALUE`; whatever is wrong is told at once.
+
+    PT is 2 NT if only NT is given.
+
+    >>> settings("nblpcfg", ["NT=2", "lr=0.01"])[0]["PT"]
+    4
+    """
+    of_model = hyperparameters(model)
+    of_training = asdict(Training()) | MODEL_TRAINING.get(model, {})
+    given: dict[str, Any] = {}
+    errors = []
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            errors.append(f"{assignment!r} is not KEY=VALUE")
+        elif key in given:
+            errors.append(f"{key} is given twice")
+        elif key not in of_model | of_training:
+            errors.append(
+                f"{key}={text}: {model} has no {key}, but {', '.join(sorted(of_model | of_training))}"
+            )
+        else:
+            given[key] = None
+            try:
+                given[key] = _value(key, text)
+            except ValueError as error:
+                errors.append(f"{key}={text}: {error}")
+    if errors:
+        raise UserError(f"wrong settings: {'; '.join(errors)}")
+    if "NT" in given:
+        of_model["PT"] = 2 * given["NT"]
+    of_model |= {key: value for key, value in given.items() if key in of_model}
+    of_training |= {key: value for key, value in given.items() if key in of_training}
+    return of_model, Training(**of_training)
+
+
+def _value(key: str, text: str) -> Any:
+    """The value a key's text stands for; ValueError says what is allowed."""
+    if key in CHOICES:
+        values = {str(choice).lower(): choice for choice in CHOICES[key]}
+        if text.lower() not in values:
+            raise ValueError(f"must be one of {', '.join(map(str, CHOICES[key]))}")
+        return values[text.lower()]
+    if key in {"lr", "clip"}:
+        number = _number(float, text)
+        if number is None or not 0 < number < math.inf:
+            raise ValueError("must be a number above 0")
+        return number
+    whole = _number(int, text)
+    if key == "curriculum":
+        if whole is None or whole < 0 or whole == 1:
+            raise ValueError("must be 0 (no curriculum) or the longest sentence of the first epoch, from 2")
+    elif whole is None or whole < SMALLEST.get(key, 1):
+        raise ValueError(f"must be a whole number from {SMALLEST.get(key, 1)}")
+    return whole
+
+
+def _number(kind: type, text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Program versions and hardware: recorded, but a run may go on where they differ."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "nbl": _version(),
+        "commit": _commit(),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "device": name,
+    }
+
+
+def _version() -> str:
+    try:
+        return version("nbl")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    """The commit of the code, "-dirty" if changed since, "unknown" outside its repository."""
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        return "unknown"
+    command = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def write_config(path: Path, config: Config, environments: list[dict[str, str]]) -> None:
+    """Write `config.yaml`: the settings, and each environment that worked on the run, in order."""
+    document = asdict(config) | {"environments": environments}
+    write_text(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+
+def read_config(path: Path) -> Config:
+    """Read the settings of a `config.yaml`; a damaged one is named and refused."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return config_from(document)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path} is damaged ({reason}): delete the folder {path.parent} and train again"
+        ) from error
+
+
+def config_from(document: dict[str, Any]) -> Config:
+    """The settings in what `asdict` made of them; KeyError or TypeError where they are not."""
+    values = {field.name: document[field.name] for field in fields(Config)}
+    return Config(**values | {"training": Training(**values["training"])})
+
+
+def refuse_other(config: Config, found: Config, path: Path) -> None:
+    """Refuse to go on with a run that was made by other settings, and name them."""
+    ours, theirs = _flat(asdict(config)), _flat(asdict(found))
+    differences = [
+        f"{key} is {theirs.get(key)!r} there, {ours.get(key)!r} here"
+        for key in ours | theirs
+        if ours.get(key) != theirs.get(key)
+    ]
+    if differences:
+        raise UserError(
+            f"{path} belongs to another run ({'; '.join(differences)}): "
+            f"choose another --out, or delete the folder {path.parent}"
+        )
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys joined by dots.
+
+    >>> _flat({"seed": 0, "training": {"lr": 0.001}})
+    {'seed': 0, 'training.lr': 0.001}
+    """
+    result: dict[str, Any] = {}
+    for key, value in document.items():
+        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result

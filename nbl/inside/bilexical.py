@@ -1,0 +1,86 @@
+"""The inside algorithm of the NBL-PCFG, for each way of binding the head direction.
+
+The work is done by one of two implementations with the same results: torch (`nbl.inside.bilexical_torch`,
+where the recursions are explained), and for the CPU a native kernel (`nbl.inside.native`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nbl.inside import bilexical_torch, native
+from nbl.inside.bilexical_torch import SHARED, Solution, Tables
+from nbl.inside.marginals import Marginals
+from nbl.rules import BilexicalRules
+
+
+def inside(rules: BilexicalRules, lengths: Tensor) -> Tensor:
+    """log p(w) of each sentence, [b]; differentiable with respect to every tensor of the rules."""
+    tables, scale = _tables(rules, lengths)
+    return scale + _LogZ.apply(lengths, *tables)
+
+
+@torch.no_grad()
+def marginals(rules: BilexicalRules, lengths: Tensor) -> Marginals:
+    """log p(w) and the posteriors of constituents and of dependency arcs."""
+    tables, scale = _tables(rules, lengths)
+    solution = _solve(tables, lengths, posteriors=True)
+    return Marginals(scale + solution.log_Z, solution.spans, solution.arcs)
+
+
+class _LogZ(torch.autograd.Function):
+    """log Z of each sentence. The forward call runs the outside pass as well where a gradient is needed, and
+    keeps the gradient of every sentence, so that no chart outlives it and backward is a weighted sum.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, lengths: Tensor, *tables: Tensor) -> Tensor:
+        solution = _solve(Tables(*tables), lengths, gradients=any(ctx.needs_input_grad))
+        if solution.gradients is not None:
+            ctx.save_for_backward(*solution.gradients)
+        return solution.log_Z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weight: Tensor) -> Any:
+        gradients = Tables(*ctx.saved_tensors)._asdict().items()
+        return None, *(
+            torch.tensordot(weight, d, 1) if name in SHARED else weight.view(-1, *[1] * (d.dim() - 1)) * d
+            for name, d in gradients
+        )
+
+
+def _solve(tables: Tables, lengths: Tensor, **wanted: bool) -> Solution:
+    if tables.root.device.type == "cpu" and native.available():
+        return native.solve(tables, lengths, **wanted)
+    return bilexical_torch.solve(tables, lengths, **wanted)
+
+
+def _tables(rules: BilexicalRules, lengths: Tensor) -> tuple[Tables, Tensor]:
+    """The rules as probabilities, and the logarithm, [b], of what their products must be multiplied by.
+
+    Every word is generated once, by p(w_q | H) or, the root's, by p(w_p | A). Both are divided by the largest
+    p(w_q | H) of the word: so rare words do not drive the products out of the range of a float.
+    """
+    rules = BilexicalRules(*(factor if factor.dtype == torch.float64 else factor.float() for factor in rules))
+    l, NT = rules.logp_w_A.shape[1:]
+    padding = torch.arange(l, device=lengths.device) >= lengths[:, None]
+    never = torch.where(padding, torch.inf, 0.0).to(rules.logp_w_A)[..., None]
+    peak = rules.logp_w_H.detach().amax((2, 3)).masked_fill(padding, 0.0)
+    peak = torch.where(peak.isfinite(), peak, 0.0)
+    shift = peak[..., None] + never
+    B_H, C_H = (factor.exp().permute(2, 0, 1) for factor in (rules.logp_B_H, rules.logp_C_H))
+    tables = Tables(
+        root=rules.logp_A_S + rules.logp_w_A - shift,
+        H_Aw=(rules.logp_H_Aw - never[..., None]).exp(),
+        B_H=B_H[:NT],
+        leaf_B=B_H[NT:].sum(0),
+        C_H=C_H[:NT],
+        leaf_C=C_H[NT:].sum(0),
+        w_H=(rules.logp_w_H - shift[..., None]).exp(),
+    )
+    return tables, peak.sum(1)

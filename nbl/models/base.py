@@ -1,0 +1,115 @@
+"""What every grammar can do: give its rules for a sentence, the sentence's log-likelihood, and parses."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nbl.decode import decode
+from nbl.decode.parse import Parse
+from nbl.inside import inside
+from nbl.models.parts import table
+from nbl.rules import Rules
+
+
+class Grammar(nn.Module):
+    """Words in, rules out. `words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any
+    number; `lengths` a LongTensor [b], 2 <= length <= l.
+
+    `generator` draws what is random in training (torch's global generator if None); it lives on the
+    device of the words.
+    """
+
+    generator: torch.Generator | None = None
+
+    def rules(self, words: Tensor, lengths: Tensor | None = None) -> Rules:
+        """Log-probabilities of the rules for these sentences; without lengths, all have l words."""
+        raise NotImplementedError
+
+    def log_likelihood(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """log p(w) of each sentence, [b], differentiable."""
+        return inside(self.rules(words, lengths), lengths)
+
+    def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr", legacy: bool = False) -> list[Parse]:
+        """One tree for each sentence; see `nbl.decode.decode` for `decoder` and `legacy`."""
+        with torch.no_grad():
+            rules = self.rules(words, lengths)
+        return decode(rules, lengths, decoder=decoder, legacy=legacy)
+
+    def initialise(self) -> None:
+        """Xavier-uniform on every matrix, embedding tables included; biases keep torch's default."""
+        for parameter in self.parameters():
+            if parameter.dim() >= 2:
+                nn.init.xavier_uniform_(parameter)
+
+
+class CompoundGrammar(Grammar):
+    """A grammar whose rules depend on an embedding z of the sentence, with prior N(0, I).
+
+    Without an inference network z is empty: [1, 0] instead of [b, z_dim], the same code for all
+    sentences at once. In training z is one sample of q(z|w), in evaluation the mean of q(z|w), as in
+    the released code.
+    """
+
+    def __init__(self, inference: InferenceNetwork | None):
+        super().__init__()
+        self.inference = inference
+        self.z_dim = inference.z_dim if inference else 0
+
+    def rules_given(self, words: Tensor, z: Tensor) -> Rules:
+        """The rules for these sentences given z [1|b, z_dim]."""
+        raise NotImplementedError
+
+    def rules(self, words: Tensor, lengths: Tensor | None = None) -> Rules:
+        z, _ = self.infer(words, lengths)
+        return self.rules_given(words, z)
+
+    def log_likelihood(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """log p(w|z) - KL(q(z|w) || p(z)) of each sentence, [b], differentiable.
+
+        In training it is an unbiased estimate of the evidence lower bound of log p(w). In
+        evaluation, where z is the mean, it is what the released code reports, but no bound.
+        """
+        z, KL = self.infer(words, lengths)
+        return inside(self.rules_given(words, z), lengths) - KL
+
+    def infer(self, words: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """z [1|b, z_dim] and KL(q(z|w) || p(z)) [1|b]."""
+        if self.inference is None:
+            like = next(self.parameters())
+            return like.new_zeros(1, 0), like.new_zeros(1)
+        mean, log_variance = self.inference(words, lengths)
+        KL = 0.5 * (mean.square() + log_variance.exp() - log_variance - 1).sum(1)
+        if not self.training:
+            return mean, KL
+        noise = torch.randn(mean.shape, generator=self.generator, dtype=mean.dtype, device=mean.device)
+        return mean + (0.5 * log_variance).exp() * noise, KL
+
+
+class InferenceNetwork(nn.Module):
+    """q(z|w), a diagonal Gaussian: word embeddings, one LSTM in each direction, maximum over time, linear."""
+
+    def __init__(self, vocab_size: int, z_dim: int, h_dim: int, w_dim: int):
+        super().__init__()
+        self.z_dim = z_dim
+        self.w_w = table(vocab_size, w_dim)
+        self.forwards = nn.LSTM(w_dim, h_dim, batch_first=True)
+        self.backwards = nn.LSTM(w_dim, h_dim, batch_first=True)
+        self.output = nn.Linear(2 * h_dim, 2 * z_dim)
+
+    def forward(self, words: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance of z, each [b, z_dim]; all sentences have l words if lengths is None.
+
+        Each sentence is turned round in place of packing it, which needs the lengths on the host.
+        """
+        i = torch.arange(words.shape[1], device=words.device)
+        last = i[-1:] if lengths is None else lengths[:, None] - 1
+        turned = words.gather(1, (last - i).clamp(min=0).expand_as(words))
+        padding = (i > last)[..., None]
+        states = []
+        for lstm, order in ((self.forwards, words), (self.backwards, turned)):
+            h, _ = lstm(F.embedding(order, self.w_w))
+            states.append(h.masked_fill(padding, -torch.inf).amax(1))
+        mean, log_variance = self.output(torch.cat(states, 1)).chunk(2, 1)
+        return mean, log_variance

@@ -1,0 +1,24 @@
+"""C-PCFG (Kim et al. 2019): the N-PCFG, with rules that depend on an embedding z of the sentence."""
+
+from __future__ import annotations
+
+from nbl.models.base import InferenceNetwork
+from nbl.models.npcfg import NPCFG
+
+
+class CPCFG(NPCFG):
+    """p(A|S, z), p(B, C|A, z) and p(w|T, z): z is concatenated to the input of every network."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        NT: int = 30,
+        PT: int = 60,
+        dim: int = 256,
+        z_dim: int = 64,
+        h_dim: int = 512,
+        w_dim: int = 512,
+    ):
+        inference = InferenceNetwork(vocab_size, z_dim, h_dim, w_dim)
+        super().__init__(vocab_size, inference, NT=NT, PT=PT, dim=dim)

@@ -1,0 +1,77 @@
+"""NL-PCFG (Zhu et al. 2020): a lexicalised PCFG whose child word depends on its own symbol only."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nbl.models.base import CompoundGrammar, InferenceNetwork
+from nbl.models.parts import JoinedLinear, Network, Softmax, table
+from nbl.rules import LexicalRules
+
+
+class NLPCFG(CompoundGrammar):
+    """p(A|S), p(w|X), p(B, D|A, w_p) and p(C|A, B, D, w_p) (Eq. factor_zhu).
+
+    Networks are those of the NBL-PCFG authors' re-implementation. `compound` adds Zhu et al.'s z to the
+    input of each of them; z_dim, h_dim and w_dim are the inference network's sizes.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        NT: int = 30,
+        PT: int = 60,
+        dim: int = 256,
+        compound: bool = False,
+        z_dim: int = 64,
+        h_dim: int = 512,
+        w_dim: int = 512,
+    ):
+        super().__init__(InferenceNetwork(vocab_size, z_dim, h_dim, w_dim) if compound else None)
+        self.S = S = NT + PT
+        self.u_S, self.u_X, self.u_A = table(1, dim), table(S, dim), table(NT, dim)
+        self.w_w = table(vocab_size, dim)
+        self.p_A_S = Softmax(Network(dim, self.z_dim, dim=dim), nn.Linear(dim, NT))
+        self.p_w_X = Softmax(Network(dim, self.z_dim, dim=dim), nn.Linear(dim, vocab_size))
+        self.p_BD_Aw = Softmax(Network(dim, dim, self.z_dim, dim=dim, blocks=1), nn.Linear(dim, 2 * S))
+        self.C_left = JoinedLinear((dim, dim, self.z_dim), S * S)  # the head child is the left child
+        self.C_right = JoinedLinear((dim, dim, self.z_dim), S * S)
+        self.initialise()
+
+    def rules_given(self, words: Tensor, z: Tensor) -> LexicalRules:
+        z = z[:, None]
+        w = F.embedding(words, self.w_w)
+        word_C, parent_C = self.logits_C(w, z)
+        return LexicalRules(
+            logp_A_S=self.p_A_S(self.u_S, z).squeeze(1),
+            logp_w_X=self.p_w_X.at(words, self.u_X, z),
+            logp_BD_Aw=self.p_BD_Aw(w[:, :, None], self.u_A, z[:, None]).unflatten(-1, (2, self.S)),
+            word_C=word_C,
+            parent_C=parent_C,
+            logsum_C=logsum_of_pairs(word_C, parent_C),
+        )
+
+    def logits_C(self, w: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of p(C | A, B, D, w_p) are word_C [b, p, D, B, C] + parent_C [1|b, A, D, B, C]."""
+        word, parent = [], []
+        for layer in (self.C_left, self.C_right):
+            of_w, of_A, of_z = layer.terms(w, self.u_A, z)
+            word.append(of_w)
+            parent.append(of_A + of_z + layer.bias)
+        word_C, parent_C = (torch.stack(logits, 2).unflatten(3, (self.S, self.S)) for logits in (word, parent))
+        return word_C, parent_C
+
+
+def logsum_of_pairs(word_C: Tensor, parent_C: Tensor) -> Tensor:
+    """log sum_C exp(word_C + parent_C), [b, p, A, D, B], as a matrix product of exponentials.
+
+    Each factor is scaled by its maximum. In float32 the product would vanish only where every C is 87
+    or more below those maxima.
+    """
+    top_w, top_A = (logits.detach().amax(-1, keepdim=True) for logits in (word_C, parent_C))
+    # b p D B C, b A D B C -> b p A D B
+    total = torch.einsum("bpdxc,badxc->bpadx", (word_C - top_w).exp(), (parent_C - top_A).exp())
+    return total.log() + top_w.squeeze(-1)[:, :, None] + top_A.squeeze(-1)[:, None]

@@ -1,0 +1,61 @@
+"""Native CPU kernels: C++ sources of the package, compiled at first use.
+
+A library is kept in the user's cache folder under a name that changes with its source, the compiler and
+the processor. Where it cannot be compiled, torch does the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
+
+
+@functools.cache
+def library(source: Path) -> ctypes.CDLL | None:
+    """The compiled source. None, with a warning, if it cannot be had; None if NBL_NATIVE=0 asks for torch."""
+    if os.environ.get("NBL_NATIVE") == "0":
+        return None
+    try:
+        return ctypes.CDLL(str(_build(source)))
+    except (OSError, subprocess.SubprocessError) as error:
+        warnings.warn(f"no native {source.stem} kernel ({error}): slower torch code is used", stacklevel=2)
+        return None
+
+
+def _build(source: Path) -> Path:
+    """The compiled library, from the cache or made now."""
+    compiler = os.environ.get("CXX", "g++")
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+    key = hashlib.sha256("\n".join([source.read_text(), version, *FLAGS, _processor()]).encode()).hexdigest()
+    path = _cache_folder() / f"{source.stem}-{key[:16]}.so"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # under a name of its own first: another process may be doing the same
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            temporary = Path(folder) / path.name
+            command = [compiler, *FLAGS, str(source), "-o", str(temporary)]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            temporary.replace(path)
+    return path
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbl"
+
+
+def _processor() -> str:
+    """What the code for this machine's processor depends on: caches may be shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

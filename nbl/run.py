@@ -1,0 +1,174 @@
+"""A run and its folder: everything it needs to go on after a stop as if there had been none.
+
+`resume.pt` holds all of it while the run is unfinished; the files for others, `config.yaml`,
+`history.csv` and `checkpoint.pt` (the best model), are written from it. So they may go missing, as
+under a workflow that removes the outputs of an interrupted job, and the run still goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nbl.config import Config, config_from, environment, read_config, refuse_other, write_config
+from nbl.errors import UserError
+from nbl.files import replacing, write_text
+from nbl.models import build, read_checkpoint
+from nbl.seed import generator, stream
+
+BETAS = (0.75, 0.999)
+RESULTS = ("config.yaml", "history.csv", "checkpoint.pt")
+# One row an epoch. Losses are -log p, natural logarithms; F1 and the shares of left- and right-branching
+# constituents are in per cent; seconds are those of training, without the evaluation on dev.
+COLUMNS = (
+    "epoch",
+    "train_loss",  # mean over the sentences, while the parameters change
+    "train_perplexity",
+    "dev_perplexity",
+    "dev_f1",
+    "left_branching",
+    "right_branching",
+    "seconds",
+    "sentences_per_second",
+    "peak_memory_mb",
+)
+Row = dict[str, float | None]
+
+
+class Run:
+    """A run, new or taken up again from its folder."""
+
+    def __init__(self, config: Config, out: Path, device: torch.device):
+        self.config, self.out, self.device = config, out, device
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream(config.seed, "initialisation"))
+            model = build(config.model, config.vocab_size, **config.hyperparameters)
+        self.model = model.to(device)
+        self.z = self.model.generator = generator(config.seed, "z", device)
+        self.optimiser = torch.optim.Adam(
+            self.model.parameters(), lr=config.training.lr, betas=BETAS, fused=True
+        )
+        self.history: list[Row] = []
+        self.best: dict[str, Any] | None = None  # the contents of checkpoint.pt
+        # of the epoch under way: batches done, the sum of their sentences' log p, time they took
+        self.step, self.log_p, self.seconds = 0, 0.0, 0.0
+        self.environments: list[dict[str, str]] = []
+        self._open(environment(device))
+
+    def _open(self, here: dict[str, str]) -> None:
+        """Take up what the folder holds, or begin."""
+        refuse_other_run(self.config, self.out)
+        for name in (*RESULTS, "resume.pt"):  # what a killed process was writing
+            for half_written in self.out.glob(f".{name}.*"):
+                half_written.unlink()
+        resume = self.out / "resume.pt"
+        if resume.exists():
+            try:
+                self._restore(read_checkpoint(resume))
+            except (UserError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+                raise UserError(
+                    f"cannot go on from {resume} ({error}): delete the folder {self.out} and train again"
+                ) from error
+        if here not in self.environments[-1:]:
+            self.environments.append(here)
+        self.save()
+        self.publish()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, from 1."""
+        return len(self.history) + 1
+
+    @property
+    def over(self) -> bool:
+        """Whether all epochs are done, or patience is at its end."""
+        training, done = self.config.training, len(self.history)
+        impatient = self.best is not None and done - self.best["epoch"] >= training.patience
+        return done >= training.epochs or impatient
+
+    def end_epoch(self, row: Row) -> None:
+        """Record an epoch; keep its model if it is the best so far (the last one where there is no dev)."""
+        perplexity = row["dev_perplexity"]
+        if self.best is None or perplexity is None or perplexity < self.best["dev_perplexity"]:
+            parameters = {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
+            self.best = {"model": parameters, "epoch": self.epoch, "dev_perplexity": perplexity}
+        self.history.append(row)
+        self.step, self.log_p, self.seconds = 0, 0.0, 0.0
+        self.save()
+        self.publish()
+
+    def save(self) -> None:
+        """Write `resume.pt`."""
+        state = {name: getattr(self, name) for name in _PLAIN}
+        state |= {"config": asdict(self.config), "z": self.z.get_state()}
+        state |= {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+        _write_tensors(self.out / "resume.pt", state)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        refuse_other(self.config, config_from(state["config"]), self.out / "resume.pt")
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.z.set_state(state["z"])
+        for name in _PLAIN:
+            setattr(self, name, state[name])
+
+    def publish(self) -> None:
+        """Write the files for others."""
+        write_config(self.out / "config.yaml", self.config, self.environments)
+        table = io.StringIO()
+        rows = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(self.history)
+        write_text(self.out / "history.csv", table.getvalue())
+        if self.best is not None:
+            _write_tensors(self.out / "checkpoint.pt", self.best)
+
+    def finish(self) -> None:
+        """The folder without a `resume.pt` is a finished run."""
+        (self.out / "resume.pt").unlink()
+
+
+_PLAIN = ("history", "best", "step", "log_p", "seconds", "environments")
+
+
+def refuse_other_run(config: Config, out: Path) -> None:
+    """Refuse a folder whose `config.yaml` is damaged or differs."""
+    if (out / "config.yaml").exists():
+        refuse_other(config, read_config(out / "config.yaml"), out / "config.yaml")
+
+
+def is_finished(config: Config, out: Path) -> bool:
+    """Whether the folder holds this run, finished; another run's folder is refused."""
+    refuse_other_run(config, out)
+    return all((out / name).exists() for name in RESULTS) and not (out / "resume.pt").exists()
+
+
+def read_history(path: Path) -> list[Row]:
+    """Read a `history.csv`; a damaged one is named and refused."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            {name: float(row[name]) if row[name] else None for name in COLUMNS} | {"epoch": int(row["epoch"])}
+            for row in rows
+        ]
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error!r}): delete the folder {path.parent} and train again"
+        ) from error
+
+
+def _write_tensors(path: Path, contents: dict[str, Any]) -> None:
+    """`torch.save`, all or nothing, the same bytes for the same contents.
+
+    By way of memory: torch would write the file's name into it, and hide why it cannot write.
+    """
+    buffer = io.BytesIO()
+    torch.save(contents, buffer)
+    with replacing(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())

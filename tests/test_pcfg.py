@@ -1,0 +1,287 @@
+"""N-PCFG, C-PCFG and TN-PCFG: inside, marginals and CYK against enumeration and the naive recursion."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_rules import count_rules, detached, random_rules
+from torch import Tensor
+
+from nbl.decode.cyk_pcfg import cyk
+from nbl.inside import naive, pcfg, rank
+from nbl.rules import LEFT, RIGHT, DenseRules, PCFGRules, RankRules
+
+GRAMMARS = {"pcfg": pcfg, "compound-pcfg": pcfg, "rank": rank}
+each_grammar = pytest.mark.parametrize("grammar", GRAMMARS)
+
+
+@pytest.fixture(autouse=True)
+def nan_in_uninitialised_memory():
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def gradients(log_prob: Tensor, upstream: Tensor, rules) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(log_prob, rules, upstream)
+
+
+def heads_by_coin(rules: PCFGRules | RankRules) -> DenseRules:
+    """The same grammar with the head of each rule chosen by a coin: no cell of the naive recursion is 0."""
+    dense = rules.dense()
+    rule = dense.logp_rule[..., LEFT, :, :] - math.log(2)
+    return dense._replace(logp_rule=torch.stack([rule, rule.mT], dim=4))
+
+
+def headless_trees(l: int, NT: int, PT: int) -> list[naive.Node]:
+    """All trees, each once: of the lexicalised trees, those whose heads are all leftmost."""
+    return [tree for tree in naive.trees(l, NT, PT) if all(node.D != RIGHT for node in tree.subtrees())]
+
+
+def right_branching(l: int, logp_continue: float, logp_word: float, dtype: torch.dtype) -> PCFGRules:
+    """One nonterminal, one preterminal, A -> T A and A -> T T alone: one tree for each sentence."""
+    logp_stop = math.log1p(-math.exp(logp_continue))
+    rule = torch.tensor([[-torch.inf, -torch.inf], [logp_continue, logp_stop]], dtype=dtype)
+    return PCFGRules(
+        torch.zeros(1, 1, dtype=dtype), rule[None, None], torch.full((1, l, 1), logp_word, dtype=dtype)
+    )
+
+
+@each_grammar
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_values_and_gradients_equal_the_naive_recursion(grammar, data):
+    draw = data.draw
+    NT, PT, H, b = (
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 3)),
+    )
+    lengths = torch.tensor(draw(st.lists(st.integers(2, 6), min_size=b, max_size=b)))
+    upstream = torch.tensor(draw(st.lists(st.floats(-2, 2), min_size=b, max_size=b)), dtype=torch.float64)
+    rules = detached(random_rules(grammar, b, int(lengths.max()), NT, PT, H, draw(st.integers(0, 999))))
+    expected = naive.inside(heads_by_coin(rules), lengths)
+    found = GRAMMARS[grammar].inside(rules, lengths)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    for ours, theirs in zip(
+        gradients(found, upstream, rules), gradients(expected, upstream, rules), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+
+
+@each_grammar
+def test_rules_of_one_count_trees(grammar):
+    lengths = torch.tensor([2, 3, 4, 7, 9])
+    NT, PT = 2, 3
+    rules = count_rules(random_rules(grammar, 5, 9, NT, PT, 4, seed=0))
+    catalan = torch.tensor([math.comb(2 * n, n) // (n + 1) for n in (lengths - 1).tolist()])
+    expected = catalan * NT ** (lengths - 1) * PT**lengths
+    torch.testing.assert_close(GRAMMARS[grammar].inside(rules, lengths).exp(), expected.double())
+
+
+@each_grammar
+def test_marginals_equal_enumeration(grammar):
+    l, NT, PT = 4, 2, 2
+    rules = random_rules(grammar, 2, l, NT, PT, 3, seed=5)
+    lengths = torch.tensor([l, l - 1])
+    found = GRAMMARS[grammar].marginals(rules, lengths)
+    assert found.arcs is None
+    for b, length in enumerate(lengths.tolist()):
+        expected = torch.zeros(l + 1, l + 1, dtype=torch.float64)
+        trees = headless_trees(length, NT, PT)
+        probs = torch.stack([naive.tree_log_prob(tree, rules.dense(), b).exp() for tree in trees])
+        for tree, prob in zip(trees, probs, strict=True):
+            for i, j in tree.spans():
+                expected[i, j] += prob / probs.sum()
+        torch.testing.assert_close(found.spans[b], expected)
+        torch.testing.assert_close(found.log_prob[b], probs.sum().log())
+
+
+@each_grammar
+def test_marginals_of_longer_sentences(grammar):
+    rules = random_rules(grammar, 3, 12, 3, 4, 5, seed=1)
+    lengths = torch.tensor([12, 2, 9])
+    found = GRAMMARS[grammar].marginals(rules, lengths)
+    torch.testing.assert_close(found.spans.sum((1, 2)), lengths.double() - 1)
+    torch.testing.assert_close(found.spans[[0, 1, 2], 0, lengths], torch.ones(3, dtype=torch.float64))
+    torch.testing.assert_close(found.log_prob, GRAMMARS[grammar].inside(rules, lengths))
+    assert found.spans.tril(1).eq(0).all(), "only widths of two or more"
+    assert found.spans[1, :, 3:].eq(0).all(), "nothing in the padding"
+    assert found.spans[2, :, 10:].eq(0).all(), "nothing in the padding"
+
+
+@each_grammar
+def test_batch_and_padding_change_nothing(grammar):
+    module, lengths = GRAMMARS[grammar], torch.tensor([7, 4, 2])
+    rules = detached(random_rules(grammar, 3, 7, 3, 2, 4, seed=2))
+    padding = torch.arange(7) >= lengths[:, None]
+    rules.logp_w_T.data[padding] = 1e30
+    together = module.inside(rules, lengths)
+    (emission,) = torch.autograd.grad(together.sum(), [rules.logp_w_T])
+    assert emission[padding].eq(0).all()
+    torch.testing.assert_close(emission.sum((1, 2)), lengths.double())  # each word is emitted once
+    spans = module.marginals(rules, lengths).spans
+    for b, length in enumerate(lengths.tolist()):
+        alone = rules._replace(logp_w_T=rules.logp_w_T[b : b + 1, :length])
+        if grammar == "compound-pcfg":
+            alone = alone._replace(logp_A_S=rules.logp_A_S[b : b + 1], logp_BC_A=rules.logp_BC_A[b : b + 1])
+        torch.testing.assert_close(module.inside(alone, lengths[b : b + 1]), together[b : b + 1])
+        torch.testing.assert_close(
+            module.marginals(alone, lengths[b : b + 1]).spans[0], spans[b, : length + 1, : length + 1]
+        )
+
+
+@each_grammar
+@pytest.mark.parametrize("scale", [2.0, 15.0])
+@pytest.mark.parametrize("l", [40, 120])
+def test_float32_follows_float64(grammar, scale, l):
+    module, lengths = GRAMMARS[grammar], torch.tensor([l, l - 7])
+    rules = random_rules(grammar, 2, l, 4, 6, 8, seed=3, scale=scale)
+    single = detached(type(rules)(*(factor.float() for factor in rules)))
+    double = detached(type(rules)(*(factor.double() for factor in single)))
+    found, expected = module.inside(single, lengths), module.inside(double, lengths)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    upstream = torch.tensor([1.0, 0.5])
+    for ours, theirs in zip(
+        gradients(found, upstream, single), gradients(expected, upstream.double(), double), strict=True
+    ):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_tree_by_hand_far_beyond_the_range_of_floats(dtype):
+    l, logp_continue, logp_word = 150, -0.25, -80.0
+    rules = right_branching(l, logp_continue, logp_word, dtype)
+    by_hand = l * logp_word + (l - 2) * logp_continue + math.log1p(-math.exp(logp_continue))
+    found = pcfg.marginals(rules, torch.tensor([l]))
+    assert found.log_prob.item() == pytest.approx(by_hand, rel=1e-6)
+    expected = torch.zeros(l + 1, l + 1, dtype=dtype)
+    expected[: l - 1, l] = 1
+    torch.testing.assert_close(found.spans[0], expected)
+
+
+@each_grammar
+def test_impossible_sentences_and_cells_give_no_nan(grammar):
+    rules = random_rules(grammar, 2, 6, 3, 3, 3, seed=4)
+    rules.logp_w_T[0, 2] = -torch.inf  # no preterminal emits the third word of the first sentence
+    rules.logp_w_T[1, 2, 1:] = -torch.inf
+    if grammar == "rank":
+        rules.logp_B_R[0] = -torch.inf
+        rules.logp_R_A[1, 1:] = -torch.inf
+    else:
+        rules.logp_BC_A[:, :, :3] = -torch.inf  # the left child is a word: most cells are right-branching
+        rules.logp_BC_A[:, 1] = -torch.inf
+    rules, module, lengths = detached(rules), GRAMMARS[grammar], torch.tensor([6, 6])
+    found = module.inside(rules, lengths)
+    assert found[0] == -torch.inf
+    torch.testing.assert_close(found[1:], naive.inside(rules.dense(), lengths)[1:])
+    for gradient in gradients(found, torch.ones(2, dtype=torch.float64), rules):
+        assert gradient.isfinite().all()
+    (emission,) = gradients(
+        module.inside(rules, lengths), torch.ones(2, dtype=torch.float64), [rules.logp_w_T]
+    )
+    assert emission[0].eq(0).all()
+    torch.testing.assert_close(emission[1].sum(1), torch.ones(6, dtype=torch.float64))
+    spans = module.marginals(rules, lengths).spans
+    assert spans[0].eq(0).all()
+    torch.testing.assert_close(spans[1].sum(), torch.tensor(5.0, dtype=torch.float64))
+
+
+@each_grammar
+def test_shapes_alone_suffice(grammar):
+    rules = random_rules(grammar, 2, 5, 2, 3, 4, seed=0)
+    meta = detached(type(rules)(*(factor.to("meta") for factor in rules)))
+    lengths = torch.full((2,), 5, device="meta")
+    log_prob = GRAMMARS[grammar].inside(meta, lengths)
+    log_prob.sum().backward()
+    assert log_prob.shape == (2,)
+    assert all(factor.grad.shape == factor.shape for factor in meta)
+    assert GRAMMARS[grammar].marginals(meta, lengths).spans.shape == (2, 6, 6)
+
+
+def labelled_spans(tree: naive.Node) -> set[tuple[int, int, int]]:
+    return {(node.i, node.j, node.symbol) for node in tree.subtrees() if node.child is not None}
+
+
+@each_grammar
+@pytest.mark.parametrize("seed", range(4))
+def test_cyk_finds_the_best_of_all_trees(grammar, seed):
+    NT, PT, lengths = 2, 2, torch.tensor([4, 2, 3])
+    rules = random_rules(grammar, 3, 4, NT, PT, 3, seed)
+    dense = rules.dense()
+    for b, parse in enumerate(cyk(rules, lengths)):
+        trees = headless_trees(int(lengths[b]), NT, PT)
+        scores = torch.stack([naive.tree_log_prob(tree, dense, b) for tree in trees])
+        best = trees[int(scores.argmax())]
+        assert set(parse.spans) == labelled_spans(best)
+        assert len(parse.spans) == lengths[b] - 1
+        assert parse.spans == sorted(parse.spans, key=lambda span: (span[0], -span[1]))
+        assert parse.heads is None
+        assert parse.log_prob == pytest.approx(float(scores.max()))
+
+
+def textbook_cyk(rules, b: int, l: int, labels: dict[tuple[int, int], int] | None) -> float:
+    """The best log-probability of all trees of sentence b, or of those with these labelled spans."""
+    logp_root, logp_rule, logp_leaf = (factor[b] for factor in rules.dense())
+    NT, PT = logp_root.shape[1], logp_leaf.shape[1]
+    best = {}
+    for i in range(l):
+        best[i, i + 1] = torch.cat([torch.full((NT,), -torch.inf, dtype=torch.float64), logp_leaf[i]])
+    for width in range(2, l + 1):
+        for i, j in zip(range(l), range(width, l + 1), strict=False):
+            pairs = [best[i, k][:, None] + best[k, j] for k in range(i + 1, j)]
+            cell = (logp_rule[0, 0, :, LEFT] + torch.stack(pairs).amax(0)).amax((1, 2))
+            best[i, j] = torch.cat([cell, torch.full((PT,), -torch.inf, dtype=torch.float64)])
+            if labels is not None:
+                best[i, j][torch.arange(NT + PT) != labels.get((i, j), -1)] = -torch.inf
+    return float((logp_root[0] + best[0, l][:NT]).max())
+
+
+@each_grammar
+def test_cyk_of_longer_sentences(grammar):
+    lengths = torch.tensor([11, 6, 8])
+    rules = random_rules(grammar, 3, 11, 3, 2, 4, seed=6)
+    for b, (parse, l) in enumerate(zip(cyk(rules, lengths), lengths.tolist(), strict=True)):
+        labels = {(i, j): A for i, j, A in parse.spans}
+        assert parse.log_prob == pytest.approx(textbook_cyk(rules, b, l, None))
+        assert parse.log_prob == pytest.approx(textbook_cyk(rules, b, l, labels))
+
+
+def test_cyk_sums_over_the_rank_inside_a_rule():
+    """Of four states of R two have A -> T A, one A -> A T, one A -> T T."""
+    B_R = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    C_R = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    R_A = torch.tensor([[0.2, 0.2, 0.3, 0.3]], dtype=torch.float64)
+    rules = RankRules(
+        torch.zeros(1, 1, dtype=torch.float64),
+        R_A.log(),
+        B_R.log(),
+        C_R.log(),
+        torch.zeros(1, 3, 1, dtype=torch.float64),
+    )
+    (parse,) = cyk(rules, torch.tensor([3]))
+    assert parse.spans == [(0, 3, 0), (1, 3, 0)]
+    assert parse.log_prob == pytest.approx(math.log(0.4 * 0.3))
+    best_R = (R_A[..., None, None] * B_R[:, :, None] * C_R[:, None]).amax(1).log()
+    (wrong,) = cyk(PCFGRules(rules.logp_A_S, best_R[None], rules.logp_w_T), torch.tensor([3]))
+    assert wrong.spans == [(0, 3, 0), (0, 2, 0)]
+
+
+@each_grammar
+def test_cyk_breaks_ties_to_the_left(grammar):
+    rules = count_rules(random_rules(grammar, 1, 6, 2, 2, 4, seed=0))
+    (parse,) = cyk(rules, torch.tensor([6]))
+    assert parse.spans == [(i, 6, 0) for i in range(5)]
+
+
+@each_grammar
+def test_cyk_of_an_impossible_sentence_is_some_tree(grammar):
+    rules = random_rules(grammar, 1, 5, 2, 2, 3, seed=0)
+    rules.logp_w_T[0, 3] = -torch.inf
+    (parse,) = cyk(rules, torch.tensor([5]))
+    assert parse.log_prob == -torch.inf
+    assert len(parse.spans) == 4
