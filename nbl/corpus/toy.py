@@ -69,8 +69,7 @@ def sample_corpus(seed: int = 0, sizes: tuple[int, int, int] = (2000, 300, 300))
     Every split has a random sequence of its own, so the size of one changes nothing in another.
     """
     return {
-        split: _sample_split(random.Random(f"{seed} {split}"), size)
-        for split, size in zip(SPLITS, sizes, strict=True)
+        split: _sample_split(random.Random(f"{seed} {split}"), size) for split, size in zip(SPLITS, sizes, strict=True)
     }
 
 

@@ -82,9 +82,7 @@ def length_probabilities(grammar: Grammar, longest: int) -> list[float]:
         first, *rest = slots
         if not rest:
             return filled(first, head, l)
-        return sum(
-            filled(first, head, k) * sequence(tuple(rest), head, l - k) for k in range(1, l - len(rest) + 1)
-        )
+        return sum(filled(first, head, k) * sequence(tuple(rest), head, l - k) for k in range(1, l - len(rest) + 1))
 
     @cache
     def filled(slot: Slot, head: Lexeme, l: int) -> float:

@@ -110,6 +110,11 @@ class Grammar:
         """The rules that apply as sequences of slots and cleaned words, with their probabilities."""
         return [(rule.parts(head), p) for rule, p in self.expansions(category, head).pairs]
 
+    def surface_words(self) -> list[str]:
+        """Every cleaned word that some rule can write, in alphabetical order."""
+        parts = (part for pair in self._productive for parts, _ in self.sequences(*pair) for part in parts)
+        return sorted({part for part in parts if isinstance(part, str)})
+
     def sample(self, generator: random.Random) -> Derivation:
         """Draw one derivation, from the top down."""
         governors: dict[int, Tree] = {}  # by the identity of the dependent leaf

@@ -70,7 +70,7 @@ def parse_trees(text: str, name: str = "<text>") -> Iterator[Tree]:
     def error(message: str) -> TreebankError:
         return TreebankError(f"{name}, line {line_number}, tree {count + 1}: {message}")
 
-    for line_number, line in enumerate(text.splitlines(), start=1):  # noqa: B007 (used by error())
+    for line_number, line in enumerate(text.split("\n"), start=1):  # noqa: B007 (used by error())
         if not open_nodes and COMMENT.match(line):
             continue
         for match in TOKEN.finditer(line):

@@ -24,17 +24,26 @@ class Vocabulary:
             raise ValueError("a word occurs twice in the vocabulary")
 
     @classmethod
-    def of(cls, sentences: Iterable[list[str]], max_words: int = MAX_WORDS, min_count: int = 1) -> Vocabulary:
+    def of(
+        cls,
+        sentences: Iterable[list[str]],
+        max_words: int = MAX_WORDS,
+        min_count: int = 1,
+        lexicon: Iterable[str] = (),
+    ) -> Vocabulary:
         """The `max_words` most frequent words of the sentences, ties in the order of first occurrence.
 
         Words of fewer than `min_count` occurrences are left out: in a small corpus, where no word is cut
-        off, that is how `<unk>` comes to occur in training at all.
+        off, that is how `<unk>` comes to occur in training at all. Words of `lexicon` that training lacks
+        come after all others.
 
         >>> Vocabulary.of([["a", "b"], ["b", "c"]], max_words=2).words
         ['<unk>', 'b', 'a']
         """
         counts = Counter(word for sentence in sentences for word in sentence if word != UNKNOWN)
-        return cls(word for word, count in counts.most_common(max_words) if count >= min_count)
+        words = [word for word, count in counts.most_common() if count >= min_count]
+        words += [word for word in lexicon if word not in counts]
+        return cls(words[:max_words])
 
     def __len__(self) -> int:
         return len(self.words)
@@ -60,9 +69,7 @@ class Vocabulary:
         try:
             words = Path(path).read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"cannot read the vocabulary {path} ({error}); run `nbl prepare` again"
-            ) from error
+            raise UserError(f"cannot read the vocabulary {path} ({error}); run `nbl prepare` again") from error
         if words[0] != UNKNOWN or words[-1] != "" or len(set(words)) != len(words):
             raise UserError(f"{path} is not a vocabulary written by `nbl prepare`; run it again")
         return cls(words[1:-1])
