@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -13,20 +16,47 @@ from nbl.errors import UserError
 VERBS = {  # verb -> an example for its help
     "prepare": "nbl prepare --corpus toy --out results/toy/corpus",
     "train": "nbl train --corpus-dir results/toy/corpus --model nblpcfg --seed 0 --out runs/nblpcfg/seed0",
+    "evaluate": "nbl evaluate runs/nblpcfg/seed0 --corpus-dir results/toy/corpus --decoder cyk mbr",
+    "parse": "echo 'The dog barks.' | nbl parse runs/nblpcfg/seed0 --decoder cyk --format svg --out dog.svg",
+    "score": "nbl score runs/nblpcfg/seed0 story.txt",
+    "show": "nbl show runs/nblpcfg/seed0 --corpus-dir results/toy/corpus --top 5",
+    "sample": "nbl sample runs/nblpcfg/seed0 -n 10 --seed 0 --max-length 20",
+    "compare": "nbl compare runs/nblpcfg/seed0 runs/nblpcfg/seed1 --corpus-dir results/toy/corpus",
+    "bench": "nbl bench --quick --part inside",
+    "runs": "nbl runs --config corpus=sample tables=[main] seeds=[0]",
+    "collect": "nbl collect --config corpus=toy",
+    "tables": "nbl tables --corpus toy",
+    "check": "nbl check --corpus toy",
 }
-MANY_VALUES = {"--trees", "--text", "--heads", "--set"}  # options that take all values up to the next option
+MANY_VALUES = {  # verb -> its options that take all values up to the next option
+    "prepare": {"--trees", "--text", "--heads"},
+    "train": {"--set"},
+    "evaluate": {"--decoder"},
+    "runs": {"--config"},
+    "collect": {"--config"},
+}
 
 
-def build_app(verbs: list[str]) -> typer.Typer:
-    """The verbs given, each the function of its name in the module `nbl.commands` of its name."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+def build_app(chosen: str | None) -> typer.Typer:
+    """All verbs; only the chosen one's module is imported: torch takes seconds to start, and few verbs need it."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     app.callback(help="Grammar induction with neural lexicalised PCFGs: corpora, training, parsing, tables.")(
         lambda: None
     )
-    for verb in verbs:
-        command = getattr(import_module(f"nbl.commands.{verb}"), verb)
-        app.command(verb, epilog=f"Example: {VERBS[verb]}")(command)
+    for verb, example in VERBS.items():
+        if verb == chosen:
+            command = getattr(import_module(f"nbl.commands.{verb}"), verb)
+            app.command(verb, epilog=f"Example: {example}")(command)
+        else:
+            app.command(verb, help=_summary(verb))(lambda: None)
     return app
+
+
+def _summary(verb: str) -> str:
+    """The first line of a verb's help, read without running its module."""
+    module = ast.parse(Path(__file__).with_name("commands").joinpath(f"{verb}.py").read_text(encoding="utf-8"))
+    function = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == verb)
+    return (ast.get_docstring(function) or "").partition("\n")[0]
 
 
 def spread(arguments: list[str]) -> list[str]:
@@ -37,9 +67,10 @@ def spread(arguments: list[str]) -> list[str]:
     """
     result: list[str] = []
     option = None
+    many_values = MANY_VALUES.get(arguments[0], set()) if arguments else set()
     for position, argument in enumerate(arguments):
         if argument.startswith("--"):
-            option = argument if argument in MANY_VALUES else None
+            option = argument if argument in many_values else None
         elif option is not None and arguments[position - 1] != option:
             result.append(option)
         result.append(argument)
@@ -49,14 +80,19 @@ def spread(arguments: list[str]) -> list[str]:
 def main() -> None:
     """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130."""
     arguments = spread(sys.argv[1:])
-    # The verb's own module is all that is imported: torch takes seconds to start, and few verbs need it.
-    verbs = [verb for verb in arguments[:1] if verb in VERBS] or list(VERBS)
     try:
-        sys.exit(build_app(verbs)(args=arguments or ["--help"], prog_name="nbl", standalone_mode=False))
+        exit_code = build_app(arguments[0] if arguments else None)(
+            args=arguments or ["--help"], prog_name="nbl", standalone_mode=False
+        )
+        sys.stdout.flush()
+        sys.exit(exit_code)
     except typer.TyperException as error:
         _fail(f"{error.format_message()} (see nbl --help)", error.exit_code)
     except UserError as error:
         _fail(str(error), 2)
+    except BrokenPipeError:  # whoever read the output has gone, as `head` does: what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
 

@@ -103,9 +103,7 @@ def settings(model: str, assignments: Iterable[str]) -> tuple[dict[str, Any], Tr
         elif key in given:
             errors.append(f"{key} is given twice")
         elif key not in of_model | of_training:
-            errors.append(
-                f"{key}={text}: {model} has no {key}, but {', '.join(sorted(of_model | of_training))}"
-            )
+            errors.append(f"{key}={text}: {model} has no {key}, but {', '.join(sorted(of_model | of_training))}")
         else:
             given[key] = None
             try:
@@ -193,9 +191,7 @@ def read_config(path: Path) -> Config:
         return config_from(document)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"{path} is damaged ({reason}): delete the folder {path.parent} and train again"
-        ) from error
+        raise UserError(f"{path} is damaged ({reason}): delete the folder {path.parent} and train again") from error
 
 
 def config_from(document: dict[str, Any]) -> Config:

@@ -2,87 +2,136 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from nbl import metrics
+from nbl.corpus.clean import Span
 from nbl.corpus.sentence import Sentence
+from nbl.errors import UserError
+from nbl.files import write_text
 from nbl.metrics import Convention
-from nbl.predictions import Prediction
+from nbl.predictions import DECODERS, Prediction, predictions_path, read_predictions, suffix
+from nbl.run_folder import RunFolder
+
+Pairs = Sequence[tuple[Sentence, Prediction]]
 
 LENGTHS = (2, 11, 21, 31, 41)  # where buckets of sentence lengths begin
+CONVENTIONS = {
+    "perplexity": "exp(-sum log p / sum (words + 1)); where not exact, log p is log p(w|z) - KL, z the mean",
+    "trees": "in per cent; kim: all gold constituents but the root, as sets; release: but the whole sentence",
+    "label_recall": "in per cent; of all gold constituents, each of a unary chain under its own label",
+    "heads": "in per cent; over all words, the root's included, unless it says without_root",
+    "branching": "in per cent of the predicted constituents of three or more words",
+}
 
 
-def scores(
-    sentences: Sequence[Sentence], predictions: Sequence[Prediction], is_bound: bool
-) -> dict[str, Any]:
-    """All metrics of one decoder; F1, recall and attachment in per cent.
+def write_metrics(run: RunFolder, sentences: Sequence[Sentence], split: str = "test") -> dict[str, Any]:
+    """Score all predictions the run's folder has for a split; write `metrics.json` there and return it.
 
-    `is_bound`: the log p are bounds of compound models, and so is the perplexity.
+    The sentences are the split's. Splits other than test have a file of their own, `metrics.SPLIT.json`.
     """
-    lengths = [len(sentence) for sentence in sentences]
-    result: dict[str, Any] = {
+    found = {decoder: predictions_path(run.path, decoder, split) for decoder in DECODERS}
+    found = {decoder: path for decoder, path in found.items() if path.exists()}
+    if not found:
+        raise UserError(
+            f"{run.path} has no predictions for {split}; run `nbl evaluate` without --from-predictions first"
+        )
+    document = {
+        "model": run.model,
+        "corpus": run.corpus["name"],
+        "split": split,
         "sentences": len(sentences),
-        "words": sum(lengths),
-        "perplexity": metrics.perplexity([prediction.log_prob for prediction in predictions], lengths),
-        "perplexity_is_bound": is_bound,
+        "words": sum(map(len, sentences)),
+        "conventions": CONVENTIONS,
+        "decoders": {
+            decoder: scores(sentences, read_predictions(path, sentences), is_exact=not run.compound)
+            for decoder, path in found.items()
+        },
     }
-    if any(length > 2 for length in lengths):
+    write_text(run.path / f"metrics{suffix(split)}.json", json.dumps(document, indent=1) + "\n")
+    return document
+
+
+def scores(sentences: Sequence[Sentence], predictions: Sequence[Prediction], is_exact: bool = True) -> dict[str, Any]:
+    """All metrics of one decoder, over all sentences and by sentence length; shares in per cent.
+
+    `trees` and `heads` only where the sentences have gold ones, and the predictions heads. `is_exact`:
+    the log p are exact, not those of compound models.
+    """
+    pairs = list(zip(sentences, predictions, strict=True))
+    result = {"perplexity_is_exact": is_exact} | _scores(pairs)
+    lengths = [len(sentence) for sentence in sentences]
+    if any(length > 2 for length in lengths):  # else nothing branches
         left, right, _ = metrics.branching([prediction.spans for prediction in predictions], lengths)
         result["branching"] = {"left": _percent(left), "right": _percent(right)}
-    bracketed = [(s, p) for s, p in zip(sentences, predictions, strict=True) if s.spans is not None]
-    if bracketed:
-        result["trees"] = _tree_scores(bracketed)
-    schemes = sorted({scheme for sentence in sentences for scheme in sentence.heads})
-    if predictions[0].heads is not None:
-        result["heads"] = {scheme: _head_scores(sentences, predictions, scheme) for scheme in schemes}
+    if "trees" in result:
+        for convention, values in result["trees"].items():
+            values["label_recall"] = _label_recall(pairs, convention)
+    result["by_length"] = {}
+    for start, next_start in zip(LENGTHS, [*LENGTHS[1:], math.inf], strict=True):
+        bucket = [pair for pair in pairs if start <= len(pair[0]) < next_start]
+        if bucket:
+            name = f"{start}+" if next_start == math.inf else f"{start}-{next_start - 1}"
+            result["by_length"][name] = _scores(bucket)
     return result
 
 
-def _tree_scores(pairs: Sequence[tuple[Sentence, Prediction]]) -> dict[str, Any]:
-    golds = [sentence.spans or [] for sentence, _ in pairs]
-    predicted = [prediction.spans for _, prediction in pairs]
-    result: dict[str, Any] = {}
-    for convention in get_args(Convention):
-        sentence_f1 = metrics.mean_sentence_f1(golds, predicted, convention)
-        counts = metrics.corpus_counts(golds, predicted, convention)
-        recalls = metrics.label_recall(golds, predicted, convention)
-        buckets = metrics.f1_by_length(golds, predicted, LENGTHS, convention)
-        result[convention] = {
-            "sentence_f1": _percent(sentence_f1.value),
-            "n": sentence_f1.n,
-            "corpus_f1": _percent(counts.f1),
-            "corpus_precision": _percent(counts.precision),
-            "corpus_recall": _percent(counts.recall),
-            "label_recall": {
-                label: {"recall": _percent(r.value), "n": r.total} for label, r in recalls.items()
-            },
-            "sentence_f1_by_length": {
-                str(start): {"sentence_f1": _percent(mean.value), "n": mean.n}
-                for start, mean in buckets.items()
-            },
-        }
+def _scores(pairs: Pairs) -> dict[str, Any]:
+    lengths = [len(sentence) for sentence, _ in pairs]
+    log_probs = [prediction.log_prob for _, prediction in pairs]
+    result: dict[str, Any] = {
+        "sentences": len(pairs),
+        "words": sum(lengths),
+        "perplexity": round(metrics.perplexity(log_probs, lengths), 6),
+    }
+    if any(sentence.spans is not None for sentence, _ in pairs):
+        result["trees"] = {convention: _tree_scores(pairs, convention) for convention in get_args(Convention)}
+    schemes = sorted({scheme for sentence, prediction in pairs if prediction.heads for scheme in sentence.heads})
+    if schemes:
+        result["heads"] = {scheme: _head_scores(pairs, scheme) for scheme in schemes}
     return result
 
 
-def _head_scores(
-    sentences: Sequence[Sentence], predictions: Sequence[Prediction], scheme: str
-) -> dict[str, float | int]:
-    pairs = [
-        (s.heads[scheme], p.heads or [])
-        for s, p in zip(sentences, predictions, strict=True)
-        if scheme in s.heads
-    ]
-    golds, predicted = [gold for gold, _ in pairs], [heads for _, heads in pairs]
+def _tree_scores(pairs: Pairs, convention: Convention) -> dict[str, Any]:
+    golds, predicted = _trees(pairs)
+    sentence_f1 = metrics.mean_sentence_f1(golds, predicted, convention)
+    counts = metrics.corpus_counts(golds, predicted, convention)
+    return {
+        "sentences": sentence_f1.n,
+        "sentence_f1": _percent(sentence_f1.value),
+        "corpus_f1": _percent(counts.f1),
+        "corpus_precision": _percent(counts.precision),
+        "corpus_recall": _percent(counts.recall),
+    }
+
+
+def _label_recall(pairs: Pairs, convention: Convention) -> dict[str, dict[str, float]]:
+    golds, predicted = _trees(pairs)
+    recalls = metrics.label_recall(golds, predicted, convention)
+    return {label: {"recall": _percent(r.value), "constituents": r.total} for label, r in recalls.items()}
+
+
+def _trees(pairs: Pairs) -> tuple[list[list[Span]], list[list[tuple[int, int, int | None]]]]:
+    """Gold and predicted spans of the sentences that have gold ones."""
+    golds = [sentence.spans for sentence, _ in pairs if sentence.spans is not None]
+    return golds, [prediction.spans for sentence, prediction in pairs if sentence.spans is not None]
+
+
+def _head_scores(pairs: Pairs, scheme: str) -> dict[str, float]:
+    golds = [sentence.heads[scheme] for sentence, _ in pairs if scheme in sentence.heads]
+    predicted = [prediction.heads or [] for sentence, prediction in pairs if scheme in sentence.heads]
     strict = metrics.attachment(golds, predicted)
     without_root = metrics.attachment(golds, predicted, with_root=False)
     return {
+        "words": strict.words,
         "udas": _percent(strict.udas),
         "uuas": _percent(strict.uuas),
         "uuas_legacy": _percent(metrics.attachment(golds, predicted, legacy=True).uuas),
         "udas_without_root": _percent(without_root.udas),
         "uuas_without_root": _percent(without_root.uuas),
-        "words": strict.words,
     }
 
 

@@ -105,9 +105,7 @@ def compare(gold: Sequence[Bracket], predicted: Iterable[Bracket], convention: C
     return _count({span[:2] for span in _counted(gold, convention)}, _nontrivial(predicted, _length(gold)))
 
 
-def sentence_f1(
-    gold: Sequence[Bracket], predicted: Iterable[Bracket], convention: Convention = "kim"
-) -> float | None:
+def sentence_f1(gold: Sequence[Bracket], predicted: Iterable[Bracket], convention: Convention = "kim") -> float | None:
     """F1 of one sentence; None, i.e. not counted, for a one-word sentence.
 
     Where no gold span counts, recall is 1 and precision 1 or 0: a two-word sentence scores 1 (unless
@@ -131,9 +129,7 @@ def mean_sentence_f1(
     >>> mean_sentence_f1([[(0, 3, "S"), (1, 3, "VP")], [(0, 2, "NP")], []], [[(0, 2)], [], []])
     Mean(value=0.5, n=2)
     """
-    scores = [
-        sentence_f1(gold, predicted, convention) for gold, predicted in zip(golds, predictions, strict=True)
-    ]
+    scores = [sentence_f1(gold, predicted, convention) for gold, predicted in zip(golds, predictions, strict=True)]
     return _mean([score for score in scores if score is not None])
 
 

@@ -20,22 +20,23 @@ FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-f
 
 
 @functools.cache
-def library(source: Path) -> ctypes.CDLL | None:
+def library(source: Path, *headers: Path) -> ctypes.CDLL | None:
     """The compiled source. None, with a warning, if it cannot be had; None if NBL_NATIVE=0 asks for torch."""
     if os.environ.get("NBL_NATIVE") == "0":
         return None
     try:
-        return ctypes.CDLL(str(_build(source)))
+        return ctypes.CDLL(str(_build(source, *headers)))
     except (OSError, subprocess.SubprocessError) as error:
         warnings.warn(f"no native {source.stem} kernel ({error}): slower torch code is used", stacklevel=2)
         return None
 
 
-def _build(source: Path) -> Path:
+def _build(source: Path, *headers: Path) -> Path:
     """The compiled library, from the cache or made now."""
     compiler = os.environ.get("CXX", "g++")
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
-    key = hashlib.sha256("\n".join([source.read_text(), version, *FLAGS, _processor()]).encode()).hexdigest()
+    texts = [file.read_text() for file in (source, *headers)]
+    key = hashlib.sha256("\n".join([*texts, version, *FLAGS, _processor()]).encode()).hexdigest()
     path = _cache_folder() / f"{source.stem}-{key[:16]}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

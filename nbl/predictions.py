@@ -7,17 +7,19 @@ they can be shared under a treebank's licence, and with the gold trees they are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from nbl.corpus.batches import sorted_batches, to_tensors
 from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError
-from nbl.files import write_text
-from nbl.models.base import Grammar
+from nbl.files import read_text, write_text
+
+# `legacy` repeats the errors of the released NL-PCFG decoders.
+DECODERS = ("cyk", "mbr", "cyk-legacy", "mbr-legacy")
+AGAIN = "run `nbl evaluate` again"
 
 
 @dataclass(frozen=True)
@@ -26,26 +28,24 @@ class Prediction:
 
     id: str
     length: int
-    spans: list[tuple[int, int, int | None]]  # half-open, width >= 2; the label is a symbol's number
+    spans: list[tuple[int, int, int | None]]  # half-open, width >= 2; the label is a nonterminal's number
     heads: list[int] | None  # 1-based, 0 = root; None for a grammar without heads
     log_prob: float
     tree_log_prob: float | None  # None for MBR, whose tree has no derivation
 
 
-def predict(
-    model: Grammar, sentences: Sequence[Sentence], decoder: str, device: torch.device, legacy: bool = False
-) -> Iterator[Prediction]:
-    """Parse sentences with a trained model, in batches, the shortest sentences first."""
-    model.eval()
-    for batch in sorted_batches([len(sentence) for sentence in sentences]):
-        chosen = [sentences[k] for k in batch]
-        words, lengths = to_tensors(chosen, device)
-        with torch.no_grad():
-            log_probs = model.log_likelihood(words, lengths).tolist()
-        parses = model.parse(words, lengths, decoder=decoder, legacy=legacy)
-        for sentence, parse, log_prob in zip(chosen, parses, log_probs, strict=True):
-            tree_log_prob = parse.log_prob if decoder == "cyk" else None
-            yield Prediction(sentence.id, len(sentence), parse.spans, parse.heads, log_prob, tree_log_prob)
+def predictions_path(run: Path, decoder: str, split: str = "test") -> Path:
+    """Where a run keeps a decoder's predictions: those for other splits than test are named for them."""
+    return run / f"predictions.{decoder}{suffix(split)}.jsonl"
+
+
+def suffix(split: str) -> str:
+    """What names a split in a file's name.
+
+    >>> suffix("test"), suffix("dev")
+    ('', '.dev')
+    """
+    return "" if split == "test" else f".{split}"
 
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
@@ -54,31 +54,41 @@ def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def read_predictions(path: str | Path, sentences: Sequence[Sentence]) -> list[Prediction]:
-    """The predictions for exactly these sentences, in their order; anything else is refused by line."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the predictions {path} ({error}); run `nbl evaluate` again") from error
+def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Prediction]:
+    """The predictions for exactly these sentences, in their order; anything else is named and refused."""
+    if not path.exists():
+        raise UserError(f"there is no {path}; run `nbl evaluate` first")
+    lines = read_text(path).split("\n")
+    if lines.pop() != "":
+        raise UserError(f"{path} ends in the middle of line {len(lines) + 1}; {AGAIN}")
     found: dict[str, Prediction] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
-            prediction = Prediction(**json.loads(line))
-            spans = [(int(i), int(j), label) for i, j, label in prediction.spans]
-        except (ValueError, TypeError) as error:
-            raise UserError(
-                f"{path}, line {number} is damaged ({error}); run `nbl evaluate` again"
-            ) from error
-        found[prediction.id] = Prediction(**(asdict(prediction) | {"spans": spans}))
+            prediction = _from_json(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, line {number} is damaged ({error}); {AGAIN}") from error
+        if prediction.id in found:
+            raise UserError(f"{path}, line {number}: a second prediction for {prediction.id}; {AGAIN}")
+        found[prediction.id] = prediction
     for sentence in sentences:
         if sentence.id not in found or found[sentence.id].length != len(sentence):
             raise UserError(
                 f"{path} has no prediction for sentence {sentence.id} of {len(sentence)} words: it is "
-                "incomplete or made for another corpus; run `nbl evaluate` again"
+                f"incomplete or made for another corpus; {AGAIN}"
             )
     if len(found) != len(sentences):
-        raise UserError(
-            f"{path} has {len(found)} predictions for {len(sentences)} sentences; run `nbl evaluate` again"
-        )
+        raise UserError(f"{path} has {len(found)} predictions for {len(sentences)} sentences; {AGAIN}")
     return [found[sentence.id] for sentence in sentences]
+
+
+def _from_json(record: dict[str, Any]) -> Prediction:
+    """ValueError, TypeError or KeyError where a record is not what `asdict` made of a prediction."""
+    prediction = Prediction(**record | {"spans": [(i, j, label) for i, j, label in record["spans"]]})
+    l, heads = prediction.length, prediction.heads
+    if not all(0 <= i <= j - 2 <= l - 2 for i, j, _ in prediction.spans):
+        raise ValueError(f"a span is not within {l} words")
+    if heads is not None and not (len(heads) == l and all(0 <= head <= l for head in heads)):
+        raise ValueError(f"the heads are not those of {l} words")
+    if not math.isfinite(prediction.log_prob):
+        raise ValueError(f"log p is {prediction.log_prob}")
+    return prediction

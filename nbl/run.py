@@ -50,9 +50,7 @@ class Run:
             model = build(config.model, config.vocab_size, **config.hyperparameters)
         self.model = model.to(device)
         self.z = self.model.generator = generator(config.seed, "z", device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.training.lr, betas=BETAS, fused=True
-        )
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.training.lr, betas=BETAS, fused=True)
         self.history: list[Row] = []
         self.best: dict[str, Any] | None = None  # the contents of checkpoint.pt
         # of the epoch under way: batches done, the sum of their sentences' log p, time they took
@@ -142,6 +140,20 @@ def refuse_other_run(config: Config, out: Path) -> None:
         refuse_other(config, read_config(out / "config.yaml"), out / "config.yaml")
 
 
+def remove_other_run(config: Config, out: Path) -> bool:
+    """Remove the run in the folder if other settings made it, or if it is damaged; tells whether it did."""
+    resume = out / "resume.pt"
+    try:
+        refuse_other_run(config, out)
+        if resume.exists():
+            refuse_other(config, config_from(read_checkpoint(resume)["config"]), resume)
+    except (UserError, KeyError, TypeError):
+        for path in (*map(out.joinpath, RESULTS), resume):
+            path.unlink(missing_ok=True)
+        return True
+    return False
+
+
 def is_finished(config: Config, out: Path) -> bool:
     """Whether the folder holds this run, finished; another run's folder is refused."""
     refuse_other_run(config, out)
@@ -158,9 +170,7 @@ def read_history(path: Path) -> list[Row]:
             for row in rows
         ]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{path} is damaged ({error!r}): delete the folder {path.parent} and train again"
-        ) from error
+        raise UserError(f"{path} is damaged ({error!r}): delete the folder {path.parent} and train again") from error
 
 
 def _write_tensors(path: Path, contents: dict[str, Any]) -> None:

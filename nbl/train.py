@@ -74,6 +74,7 @@ def train(
     torch.set_num_threads(config.threads)
     with use_device(device, progress.notice) as chosen, listening() as signals:
         run = Run(config, out, chosen)
+        corpus.vocabulary.write(out / "vocab.txt")  # so that the run can parse text by itself
         try:
             while not run.over:
                 train_epoch(run, corpus, progress, signals, save_seconds)

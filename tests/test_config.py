@@ -43,9 +43,7 @@ def test_curriculum_grows_by_a_word_an_epoch():
 
 
 def test_assignments_have_the_right_types():
-    sizes, training = settings(
-        "nlpcfg", ["NT=3", "compound=True", "lr=1e-2", "clip=5", "curriculum=0", "max_length=2"]
-    )
+    sizes, training = settings("nlpcfg", ["NT=3", "compound=True", "lr=1e-2", "clip=5", "curriculum=0", "max_length=2"])
     assert (sizes["NT"], sizes["PT"], sizes["compound"]) == (3, 6, True)
     assert training == Training(lr=0.01, clip=5.0, max_length=2)
     assert settings("nblpcfg", ["binding=D-wq", "NT=3", "PT=1"])[0] | {"dim": 1} == {

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rules import BINDINGS, GRAMMARS, random_rules
 from torch import Tensor
 
+from nbl.bench.random_rules import BINDINGS, GRAMMARS, random_rules
 from nbl.decode import DECODERS, Parse, decode
 from nbl.decode.eisner import eisner
 from nbl.decode.maxplus import _maxplus_torch, maxplus_

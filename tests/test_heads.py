@@ -32,19 +32,13 @@ def is_dependency_tree(heads: list[int]) -> bool:
         return False
 
     words = range(1, len(heads) + 1)
-    return (
-        all(0 <= head <= len(heads) for head in heads)
-        and all(map(reaches_root, words))
-        and heads.count(0) <= 1
-    )
+    return all(0 <= head <= len(heads) for head in heads) and all(map(reaches_root, words)) and heads.count(0) <= 1
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(
-            "(NP (DT a) (JJ red) (NN stone) (NN wall))", "a<wall red<wall stone<wall wall<ROOT", id="flat"
-        ),
+        pytest.param("(NP (DT a) (JJ red) (NN stone) (NN wall))", "a<wall red<wall stone<wall wall<ROOT", id="flat"),
         pytest.param(
             "(NP (NP (NNP Ann) (POS 's)) (NN dog))",
             "Ann<dog 's<Ann dog<ROOT",
@@ -77,9 +71,7 @@ def test_the_table(text: str, expected: str) -> None:
             id="coordinated participles",
         ),
         pytest.param("(VP (VBD went) (VP (VBG fishing)))", "went<ROOT fishing<went", id="no auxiliary"),
-        pytest.param(
-            "(SQ (VBP do) (NP (PRP we)) (VP (VB bark)))", "do<bark we<bark bark<ROOT", id="question"
-        ),
+        pytest.param("(SQ (VBP do) (NP (PRP we)) (VP (VB bark)))", "do<bark we<bark bark<ROOT", id="question"),
         pytest.param(
             "(SINV (RB so) (VBP do) (NP (PRP we)) (VP (VB bark)))",
             "so<bark do<bark we<bark bark<ROOT",
@@ -297,12 +289,8 @@ def test_flat_coordination(text: str, expected: str) -> None:
             "tin<gold gold<ROOT and<gold old<gold",
             id="NP",
         ),
-        pytest.param(
-            "(UCP (VBG old) (JJ red) (CC or) (PP (IN in)))", "old<ROOT red<old or<old in<old", id="UCP"
-        ),
-        pytest.param(
-            "(UCP (DT any) (JJ red) (CC or) (NN tin))", "any<red red<ROOT or<red tin<red", id="ADJP after DT"
-        ),
+        pytest.param("(UCP (VBG old) (JJ red) (CC or) (PP (IN in)))", "old<ROOT red<old or<old in<old", id="UCP"),
+        pytest.param("(UCP (DT any) (JJ red) (CC or) (NN tin))", "any<red red<ROOT or<red tin<red", id="ADJP after DT"),
         pytest.param("(UCP (CD 13) (ADJP (JJR older)))", "13<older older<ROOT", id="older"),
         pytest.param(
             "(UCP (DT either) (ADVP (RB now)) (CC or) (PP (IN in)))",
@@ -320,9 +308,7 @@ def test_mixed_coordination(text: str, expected: str) -> None:
     [
         pytest.param("(QP (JJR more) (IN than) (CD ten))", "more<than than<ten ten<ROOT", id="more than"),
         pytest.param("(QP (IN at) (JJS least) (CD ten))", "at<ten least<at ten<ROOT", id="at least"),
-        pytest.param(
-            "(QP (RB as) (JJ many) (IN of) (CD ten))", "as<of many<of of<ten ten<ROOT", id="as many as"
-        ),
+        pytest.param("(QP (RB as) (JJ many) (IN of) (CD ten))", "as<of many<of of<ten ten<ROOT", id="as many as"),
         pytest.param("(QP (RB up) (TO to) (CD ten))", "up<ten to<up ten<ROOT", id="up to"),
         pytest.param("(QP (CD one) (IN in) (CD ten))", "one<ten in<ten ten<ROOT", id="no quantifier"),
         pytest.param("(QP (JJR more) (IN than) (PDT half))", "more<half than<half half<ROOT", id="no number"),
@@ -341,9 +327,7 @@ def test_mixed_coordination(text: str, expected: str) -> None:
             "only<nearly nearly<dogs all<dogs dogs<ROOT",
             id="nearly all",
         ),
-        pytest.param(
-            "(QP (JJR more) (IN than) ($ $) (CD 5))", "more<than than<5 5<ROOT", id="currency signs go first"
-        ),
+        pytest.param("(QP (JJR more) (IN than) ($ $) (CD 5))", "more<than than<5 5<ROOT", id="currency signs go first"),
         pytest.param(
             "(QP (CD 2) (CD million) (CC or) (CD 3) (CD billion))",
             "2<million million<ROOT or<million 3<billion billion<million",
@@ -417,9 +401,7 @@ def test_other_rewrites(text: str, expected: str) -> None:
             "want<ROOT him<want to<go go<want",
             id="raised",
         ),
-        pytest.param(
-            "(VP (VBP see) (S (NP (PRP him)) (VP (VB go))))", "see<ROOT him<go go<see", id="not raised"
-        ),
+        pytest.param("(VP (VBP see) (S (NP (PRP him)) (VP (VB go))))", "see<ROOT him<go go<see", id="not raised"),
         pytest.param(
             "(NP (NP (NN gold)) (PRN (, ,) (S (NP (PRP we)) (VP (VBP say))) (, ,)) (VP (VBN found)))",
             "gold<ROOT we<say say<found found<gold",

@@ -87,9 +87,7 @@ def test_any_other_contents_are_refused(package):
         read_text(package)
 
 
-@pytest.mark.parametrize(
-    ("name", "contents"), [("no.whl", b"PK, not a zip"), ("none.whl", None), ("none", None)]
-)
+@pytest.mark.parametrize(("name", "contents"), [("no.whl", b"PK, not a zip"), ("none.whl", None), ("none", None)])
 def test_an_unreadable_source_is_named(tmp_path, name, contents):
     if contents is not None:
         (tmp_path / name).write_bytes(contents)
@@ -134,9 +132,7 @@ def test_align_over_gaps_on_both_sides():
 
 
 def test_unknown_words_of_the_text_hide_words_one_for_one():
-    text = split(
-        "<unk> yak <unk>", "it was late", "N <unk> sleep well", "so <unk> say", "it was late", "<unk> end"
-    )
+    text = split("<unk> yak <unk>", "it was late", "N <unk> sleep well", "so <unk> say", "it was late", "<unk> end")
     assert align(text, SAMPLE).boundary == 6
     assert align(split("<unk> ate") + text[1:], SAMPLE).missing == [0]
     assert align(split("<unk> <unk> slept") + text[1:], SAMPLE).unmatched == [0]
@@ -301,7 +297,5 @@ def test_no_test_sentence_is_left_in_train_but_what_the_newspaper_printed_again(
 def test_without_the_removal_the_test_set_would_leak(text, sample):
     """All but the four missing sentences and those with a word that the text alone hides are found."""
     vocabulary = Vocabulary.of(text.train)
-    found = leaks(
-        [vocabulary.ids(words) for words in text.train], [vocabulary.ids(words) for words in sample]
-    )
+    found = leaks([vocabulary.ids(words) for words in text.train], [vocabulary.ids(words) for words in sample])
     assert (len(found), sum(len(words) >= 5 for words in sample)) == (3_757, 3_808)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rules import count_rules, detached, random_rules
 from torch import Tensor
 
+from nbl.bench.random_rules import count_rules, detached, random_rules
 from nbl.decode.cyk_pcfg import cyk
 from nbl.inside import naive, pcfg, rank
 from nbl.rules import LEFT, RIGHT, DenseRules, PCFGRules, RankRules
@@ -45,9 +45,7 @@ def right_branching(l: int, logp_continue: float, logp_word: float, dtype: torch
     """One nonterminal, one preterminal, A -> T A and A -> T T alone: one tree for each sentence."""
     logp_stop = math.log1p(-math.exp(logp_continue))
     rule = torch.tensor([[-torch.inf, -torch.inf], [logp_continue, logp_stop]], dtype=dtype)
-    return PCFGRules(
-        torch.zeros(1, 1, dtype=dtype), rule[None, None], torch.full((1, l, 1), logp_word, dtype=dtype)
-    )
+    return PCFGRules(torch.zeros(1, 1, dtype=dtype), rule[None, None], torch.full((1, l, 1), logp_word, dtype=dtype))
 
 
 @each_grammar
@@ -67,9 +65,7 @@ def test_values_and_gradients_equal_the_naive_recursion(grammar, data):
     expected = naive.inside(heads_by_coin(rules), lengths)
     found = GRAMMARS[grammar].inside(rules, lengths)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
-    for ours, theirs in zip(
-        gradients(found, upstream, rules), gradients(expected, upstream, rules), strict=True
-    ):
+    for ours, theirs in zip(gradients(found, upstream, rules), gradients(expected, upstream, rules), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
 
 
@@ -181,9 +177,7 @@ def test_impossible_sentences_and_cells_give_no_nan(grammar):
     torch.testing.assert_close(found[1:], naive.inside(rules.dense(), lengths)[1:])
     for gradient in gradients(found, torch.ones(2, dtype=torch.float64), rules):
         assert gradient.isfinite().all()
-    (emission,) = gradients(
-        module.inside(rules, lengths), torch.ones(2, dtype=torch.float64), [rules.logp_w_T]
-    )
+    (emission,) = gradients(module.inside(rules, lengths), torch.ones(2, dtype=torch.float64), [rules.logp_w_T])
     assert emission[0].eq(0).all()
     torch.testing.assert_close(emission[1].sum(1), torch.ones(6, dtype=torch.float64))
     spans = module.marginals(rules, lengths).spans

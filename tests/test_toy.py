@@ -83,10 +83,7 @@ def enumerate_strings(grammar, longest):
 
 def test_corpus_is_the_same_on_every_machine(corpus):
     text = "".join(f"{tree.bracket}\n" for tree in trees_of(corpus))
-    assert (
-        sha256(text.encode()).hexdigest()
-        == "238dabe26abcf7aeb9c3d36cfd0e14a48381e88c38da766a1b45f26ac58ab692"
-    )
+    assert sha256(text.encode()).hexdigest() == "238dabe26abcf7aeb9c3d36cfd0e14a48381e88c38da766a1b45f26ac58ab692"
 
 
 def test_seed_and_sizes(corpus):
@@ -142,9 +139,7 @@ def test_trees_branch_both_ways(corpus):
 def test_tables_by_hand(tiny):
     root, see, sleep, man, girl, hat, hay, with_ = tiny.words
     # without favourites, the first and second word of a class weigh 1/4 and 1/5
-    assert dict(tiny.fillers(Slot("S", "root"), root).pairs) == pytest.approx(
-        {see: 5 / 9, sleep: 4 / 9}, rel=1e-8
-    )
+    assert dict(tiny.fillers(Slot("S", "root"), root).pairs) == pytest.approx({see: 5 / 9, sleep: 4 / 9}, rel=1e-8)
     # with favourites, they weigh that over rank squared, in either order
     subjects = dict(tiny.fillers(Slot("NP", "subj"), see).pairs)
     assert any(subjects[man] == pytest.approx(p, rel=1e-8) for p in [20 / 24, 5 / 21])
@@ -186,9 +181,7 @@ def test_samples_are_as_frequent_as_they_are_probable(tiny):
 
 
 def test_a_string_is_at_least_as_probable_as_its_derivation(corpus):
-    surplus = [
-        math.log(string_probability(toy.toy_grammar(), tree.words)) - tree.log_prob for tree in corpus["dev"]
-    ]
+    surplus = [math.log(string_probability(toy.toy_grammar(), tree.words)) - tree.log_prob for tree in corpus["dev"]]
     assert min(surplus) > -1e-9
     # the words nearly determine the tree: most sentences have one derivation to speak of
     assert sum(nats < 0.1 for nats in surplus) > 0.6 * len(surplus)
@@ -227,12 +220,8 @@ def test_attachment_is_decided_by_words(corpus):
             if head and tree.words[dependent] == "with":
                 objects = [tree.words[i] for i, h in enumerate(tree.heads) if h == dependent + 1]
                 arcs[tree.words[head - 1], objects[0]] += 1
-    governors = {
-        noun: {head for head, object in arcs if object == noun} for noun in ("camera", "telescope", "beard")
-    }
-    verbs = {
-        form for word in toy.toy_grammar().words if word.paradigm == "verb" for form in word.forms.values()
-    }
+    governors = {noun: {head for head, object in arcs if object == noun} for noun in ("camera", "telescope", "beard")}
+    verbs = {form for word in toy.toy_grammar().words if word.paradigm == "verb" for form in word.forms.values()}
     assert governors["camera"] | governors["telescope"] <= verbs
     assert governors["beard"]
     assert not governors["beard"] & verbs

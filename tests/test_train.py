@@ -228,7 +228,8 @@ def test_killed_at_any_moment_it_ends_bit_identical(tmp_path):
     assert done == sorted(done)
     assert len(set(done)) >= 4  # it did get on between the kills
     assert trained(corpus, out, *settings) == expected
-    assert sorted(path.name for path in out.iterdir()) == ["checkpoint.pt", "config.yaml", "history.csv"]
+    files = ["checkpoint.pt", "config.yaml", "history.csv", "vocab.txt"]
+    assert sorted(path.name for path in out.iterdir()) == files
 
 
 def _version(path):
@@ -325,9 +326,7 @@ def test_nothing_to_train_on_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["loss is nan", "gradient's norm is nan"])
-def test_a_loss_or_gradient_that_is_not_finite_names_its_sentences(
-    corpus, tmp_path, monkeypatch, unigram, what
-):
+def test_a_loss_or_gradient_that_is_not_finite_names_its_sentences(corpus, tmp_path, monkeypatch, unigram, what):
     class Breaking(Unigram):
         def log_likelihood(self, words, lengths):
             log_p = super().log_likelihood(words, lengths)

@@ -115,6 +115,4 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """
     xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in seconds]
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / sum(
-        (x - x_mean) ** 2 for x in xs
-    )
+    return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / sum((x - x_mean) ** 2 for x in xs)

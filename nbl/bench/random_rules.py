@@ -11,9 +11,7 @@ BINDINGS = ("D-C", "D-alone", "D-wq", "D-B")
 GRAMMARS = ("pcfg", "compound-pcfg", "rank", "lexical", "compound-lexical", *BINDINGS)
 
 
-def random_rules(
-    grammar: str, b: int, l: int, NT: int, PT: int, H: int, seed: int, scale: float = 2.0, V: int = 7
-):
+def random_rules(grammar: str, b: int, l: int, NT: int, PT: int, H: int, seed: int, scale: float = 2.0, V: int = 7):
     """Rules of the named kind in float64, as leaves of the autograd graph's softmaxes.
 
     `scale` is the standard deviation of the logits: large values give nearly deterministic rules.
@@ -64,8 +62,7 @@ def count_rules(rules):
     ones = type(rules)(*(torch.zeros_like(factor) for factor in rules))
     if isinstance(rules, BilexicalRules):
         return ones._replace(
-            logp_H_Aw=ones.logp_H_Aw
-            - torch.tensor(float(rules.logp_H_Aw.shape[-1]), dtype=torch.float64).log()
+            logp_H_Aw=ones.logp_H_Aw - torch.tensor(float(rules.logp_H_Aw.shape[-1]), dtype=torch.float64).log()
         )
     if isinstance(rules, RankRules):
         return ones._replace(

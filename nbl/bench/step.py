@@ -76,9 +76,7 @@ class Steps:
 
     def milliseconds(self) -> dict[str, float]:
         """Mean milliseconds of each part of a step, the first call included."""
-        return {
-            part: 1000 * seconds / self.calls / len(self.batches) for part, seconds in self.seconds.items()
-        }
+        return {part: 1000 * seconds / self.calls / len(self.batches) for part, seconds in self.seconds.items()}
 
 
 def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> list[dict[str, Any]]:
@@ -107,9 +105,7 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
 
 def floor(model: NBLPCFG, batches: Sequence[Tensor], gflops: float, gigabytes: float) -> float:
     """Mean milliseconds a step of the NBL-PCFG cannot fall below on this machine."""
-    operations = sum(
-        neural_operations(model, words) + inside_operations(model, *words.shape) for words in batches
-    )
+    operations = sum(neural_operations(model, words) + inside_operations(model, *words.shape) for words in batches)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return operations / len(batches) / gflops / 1e6 + PASSES * 4 * parameters / gigabytes / 1e6
 

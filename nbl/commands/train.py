@@ -17,7 +17,7 @@ from rich.console import Console
 from nbl.config import make_config
 from nbl.corpus.folder import read_corpus
 from nbl.device import device_type
-from nbl.run import Row, Run
+from nbl.run import Row, Run, remove_other_run
 from nbl.signals import Interrupted
 from nbl.train import Progress
 from nbl.train import train as run_training
@@ -38,22 +38,23 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="For initial parameters, order and samples.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads; results depend on it slightly.")] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for machines, and nothing on the way.")
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Begin anew where the folder holds a run of other settings.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing on the way.")] = False,
 ) -> None:
     """Train a grammar.
 
-    Writes config.yaml, history.csv (a row an epoch) and checkpoint.pt (the model of the lowest dev
+    Writes config.yaml, vocab.txt, history.csv (a row an epoch) and checkpoint.pt (the model of the lowest dev
     perplexity). A run that was interrupted goes on where it was when called again.
 
     Settings: NT, PT, d_H, rank, dim, binding, compound, parameterisation, z_dim, h_dim, w_dim, as far
     as the model has them; lr, epochs, batch_size, max_length, patience, clip, curriculum.
     """
     corpus = read_corpus(corpus_dir)
-    config = make_config(
-        model, assignments or [], corpus, seed=seed, threads=threads, device=device_type(device)
-    )
+    config = make_config(model, assignments or [], corpus, seed=seed, threads=threads, device=device_type(device))
+    if replace and remove_other_run(config, out):
+        print(f"nbl: {out} held a run of other settings, or a damaged one; this one begins anew", file=sys.stderr)
     try:
         with _progress(quiet=as_json) as progress:
             history = run_training(config, corpus, out, device=device, progress=progress)

@@ -18,7 +18,7 @@ from torch import Tensor
 from nbl.decode.maxplus import maxplus_
 from nbl.rules import LEFT, RIGHT, BilexicalRules
 
-PAIRS = 128  # pairs of words whose rules are contracted at a time: bounds memory
+PAIRS = 32  # pairs of words whose rules are contracted at a time: bounds memory
 
 
 class Block:

@@ -20,9 +20,7 @@ def mbr(marginals: Marginals, lengths: Tensor) -> list[Parse]:
     brackets = best_bracketings(marginals.spans, lengths)
     heads = [None] * len(brackets) if marginals.arcs is None else eisner(marginals.arcs, lengths)
     log_probs = marginals.log_prob.tolist()
-    return [
-        Parse([(i, j, None) for i, j in brackets[b]], heads[b], log_probs[b]) for b in range(len(brackets))
-    ]
+    return [Parse([(i, j, None) for i, j in brackets[b]], heads[b], log_probs[b]) for b in range(len(brackets))]
 
 
 def best_bracketings(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, int]]]:

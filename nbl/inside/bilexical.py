@@ -1,34 +1,36 @@
 """The inside algorithm of the NBL-PCFG, for each way of binding the head direction.
 
 The work is done by one of two implementations with the same results: torch (`nbl.inside.bilexical_torch`,
-where the recursions are explained), and for the CPU a native kernel (`nbl.inside.native`).
+where the recursions are explained), and for the CPU a native kernel (`nbl.inside.bilexical_native`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbl.inside import bilexical_torch, native
+from nbl.inside import bilexical_native, bilexical_torch
 from nbl.inside.bilexical_torch import SHARED, Solution, Tables
 from nbl.inside.marginals import Marginals
 from nbl.rules import BilexicalRules
 
 
-def inside(rules: BilexicalRules, lengths: Tensor) -> Tensor:
+def inside(rules: BilexicalRules, lengths: Tensor, allow_native: bool = True) -> Tensor:
     """log p(w) of each sentence, [b]; differentiable with respect to every tensor of the rules."""
     tables, scale = _tables(rules, lengths)
-    return scale + _LogZ.apply(lengths, *tables)
+    return scale + _LogZ.apply(_implementation(tables, allow_native), lengths, *tables)
 
 
 @torch.no_grad()
-def marginals(rules: BilexicalRules, lengths: Tensor) -> Marginals:
+def marginals(rules: BilexicalRules, lengths: Tensor, allow_native: bool = True) -> Marginals:
     """log p(w) and the posteriors of constituents and of dependency arcs."""
     tables, scale = _tables(rules, lengths)
-    solution = _solve(tables, lengths, posteriors=True)
+    solution = _implementation(tables, allow_native)(tables, lengths, posteriors=True)
+    assert solution.spans is not None
     return Marginals(scale + solution.log_Z, solution.spans, solution.arcs)
 
 
@@ -38,8 +40,8 @@ class _LogZ(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, lengths: Tensor, *tables: Tensor) -> Tensor:
-        solution = _solve(Tables(*tables), lengths, gradients=any(ctx.needs_input_grad))
+    def forward(ctx: Any, solve: Callable[..., Solution], lengths: Tensor, *tables: Tensor) -> Tensor:
+        solution = solve(Tables(*tables), lengths, gradients=any(ctx.needs_input_grad))
         if solution.gradients is not None:
             ctx.save_for_backward(*solution.gradients)
         return solution.log_Z
@@ -48,16 +50,20 @@ class _LogZ(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, weight: Tensor) -> Any:
         gradients = Tables(*ctx.saved_tensors)._asdict().items()
-        return None, *(
-            torch.tensordot(weight, d, 1) if name in SHARED else weight.view(-1, *[1] * (d.dim() - 1)) * d
-            for name, d in gradients
+        return (
+            None,
+            None,
+            *(
+                torch.tensordot(weight, d, 1) if name in SHARED else weight.view(-1, *[1] * (d.dim() - 1)) * d
+                for name, d in gradients
+            ),
         )
 
 
-def _solve(tables: Tables, lengths: Tensor, **wanted: bool) -> Solution:
-    if tables.root.device.type == "cpu" and native.available():
-        return native.solve(tables, lengths, **wanted)
-    return bilexical_torch.solve(tables, lengths, **wanted)
+def _implementation(tables: Tables, allow_native: bool) -> Callable[..., Solution]:
+    on_cpu = tables.root.device.type == "cpu"
+    native = allow_native and on_cpu and bilexical_native.available(tables.root.dtype)
+    return bilexical_native.solve if native else bilexical_torch.solve
 
 
 def _tables(rules: BilexicalRules, lengths: Tensor) -> tuple[Tables, Tensor]:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 LEFT, RIGHT = 0, -1  # on a D axis of size 1 or 2
+PEAK = 30  # the largest entry of a span is about 2^PEAK: room below for products of small entries
 NEVER = -1e9  # the scale of an impossible span: finite, so that differences of scales are
 
 
@@ -55,11 +56,11 @@ class Solution(NamedTuple):
 
 def solve(tables: Tables, lengths: Tensor, gradients: bool = False, posteriors: bool = False) -> Solution:
     """log Z and, on request, its gradients and the posteriors."""
-    chart = _Chart(tables)
+    chart = _Chart(Tables(*(table.contiguous() for table in tables)))
     log_Z = chart.inside(lengths)
     if not (gradients or posteriors):
         return Solution(log_Z)
-    derivatives, spans = chart.outside(lengths, log_Z)
+    derivatives, spans = chart.outside(lengths)
     if not posteriors:
         return Solution(log_Z, derivatives)
     return Solution(log_Z, derivatives, spans, torch.cat([derivatives.root.sum(2)[:, None], chart.arcs()], 1))
@@ -72,6 +73,7 @@ class _Chart:
         self.tables = tables
         self.b, self.l, self.A, self.H = tables.H_Aw.shape
         none = tables.root.new_empty(0)
+        self.goal: list[Tensor] = [none, none]  # log Z of the sentences of this length at the scale of s, [b]
         self.s: list[Tensor] = [none, none]
         self.X: list[Tensor] = [none, none]  # the outside pass puts d log Z / dX in its place
         self.I: list[Tensor] = [none, tables.leaf_B.expand(self.b, self.l, 1, -1, -1)]
@@ -88,18 +90,20 @@ class _Chart:
     def inside(self, lengths: Tensor) -> Tensor:
         """Fill the chart; return log Z."""
         t = self.tables
-        goals = []
+        log_Z = []
         for w in range(2, self.l + 1):
             X, scale = self._split_sum(w)
             heads = _Heads(self.l, w, X.device)
             s = heads.ungroup((t.H_Aw @ heads.group(X).transpose(2, 3)).transpose(2, 3))
             s_factor, scale = _rescale_(s, scale)
-            goals.append((s[:, 0].log() + t.root[:, :w]).flatten(1).logsumexp(1) + scale[:, 0] * log(2))
+            goal = (s[:, 0].log() + t.root[:, :w]).flatten(1).logsumexp(1)
+            log_Z.append(goal + scale[:, 0] * log(2))
             T = (self._band(s) @ t.w_H.flatten(2)).view(self.b, -1, self.A, t.w_H.shape[2], self.H)
             K = torch.zeros_like(self.K[1][:, w - 1 :])
             for C in range(self.A):
                 K.addcmul_(T[:, :, C], t.C_H[C])
             K_factor, K_scale = _rescale_(K, scale)
+            self.goal.append(goal)
             self.s.append(s)
             self.X.append(X)
             self.I.append((s @ t.B_H.flatten(1)).unflatten(3, (-1, self.H)))
@@ -109,7 +113,7 @@ class _Chart:
             self.K_scale.append(K_scale)
             self.s_factor.append(s_factor)
             self.K_factor.append(K_factor)
-        return torch.stack(goals, 1).gather(1, lengths[:, None] - 2).squeeze(1)
+        return torch.stack(log_Z, 1).gather(1, lengths[:, None] - 2).squeeze(1)
 
     def _split_sum(self, w: int) -> tuple[Tensor, Tensor]:
         """X of width w, [b, i, r, H], and its scale, [b, i]."""
@@ -140,7 +144,7 @@ class _Chart:
         _diagonals(band, s.shape[2]).copy_(s)
         return band.flatten(1, 2)
 
-    def outside(self, lengths: Tensor, log_Z: Tensor) -> tuple[Tables, Tensor]:
+    def outside(self, lengths: Tensor) -> tuple[Tables, Tensor]:
         """Put d log Z / dX in the place of X; return the gradients of the tables and the span posteriors."""
         t, b, l = self.tables, self.b, self.l
         d_root, d_H_Aw, d_w = torch.zeros_like(t.root), torch.zeros_like(t.H_Aw), torch.zeros_like(t.w_H)
@@ -152,10 +156,9 @@ class _Chart:
             # ds, the sum over the three ways in which the span is used: by the root, by K and by I
             dI = self._dI(w)
             ds = (dI.flatten(3) @ t.B_H.flatten(1).t()).contiguous()
-            goal = t.root[:, :w] + (self.I_scale[w][:, 0] * log(2) - log_Z)[:, None, None]
             # an s so small that its inverse overflows has no share in log Z
             is_root = (lengths == w)[:, None, None] & (s[:, 0] >= torch.finfo(s.dtype).tiny)
-            d_goal = torch.where(is_root, goal, -torch.inf).exp()
+            d_goal = torch.where(is_root, t.root[:, :w] - self.goal[w][:, None, None], -torch.inf).exp()
             ds[:, 0] += d_goal
             d_root[:, :w] += d_goal * s[:, 0]
             dK_w = dK[w] * self.K_factor[w][..., None, None]
@@ -173,7 +176,9 @@ class _Chart:
             ds *= self.s_factor[w][..., None, None]
             heads = _Heads(l, w, s.device)
             ds_by_head = heads.group(ds) * heads.valid
-            d_H_Aw.flatten(0, 1).baddbmm_(ds_by_head.transpose(2, 3).flatten(0, 1), heads.group(self.X[w]).flatten(0, 1))
+            d_H_Aw.flatten(0, 1).baddbmm_(
+                ds_by_head.transpose(2, 3).flatten(0, 1), heads.group(self.X[w]).flatten(0, 1)
+            )
             self.X[w] = heads.ungroup(ds_by_head @ t.H_Aw)
             self._add_dK(w, dK)
         d_leaf_B = self._dI(1).sum((1, 2))
@@ -214,13 +219,9 @@ class _Chart:
             q = (torch.arange(n, device=arcs.device)[:, None] + torch.arange(w, device=arcs.device)).flatten()
             w_H = t.w_H.index_select(1, q)
             for D in LEFT, RIGHT:
-                if w == 1:
-                    K_q = self.K[1][:, :, D]
-                else:
-                    K_q = (self.s[w] @ t.C_H[:, D]).flatten(1, 2) * w_H[:, :, D]
-                K_q = K_q.view(self.b, n, w, self.H)
-                if w > 1:
-                    K_q *= self.K_factor[w][..., None, None]
+                # K_q[b, i, r, H]: the part of K with head q = i + r
+                K_q = t.leaf_C[D] if w == 1 else (self.s[w] @ t.C_H[:, D]) * self.K_factor[w][..., None, None]
+                K_q = K_q * w_H[:, :, D].unflatten(1, (n, w))
                 counts = self._dK_by_head(w, D) @ K_q.transpose(2, 3)  # [b, i, p, r]
                 arcs.index_add_(2, q, counts.transpose(1, 2).flatten(2))
         return arcs
@@ -271,11 +272,11 @@ def _diagonals(band: Tensor, w: int) -> Tensor:
 
 
 def _rescale_(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Multiply the entries of each span, x[b, i], by a power of two that makes the largest about 1. Return the
-    factors and the scales that make up for them, [b, i].
+    """Multiply the entries of each span, x[b, i], by a power of two that makes the largest about 2^PEAK. Return the
+    factors and the new scales, [b, i].
     """
     peak = x.flatten(2).amax(2)
-    exponent = peak.log2().floor().clamp(min=-100)  # a factor of 2^100 at most, also where the peak is 0
+    exponent = (peak.log2().floor() - PEAK).clamp(min=-120)  # a factor of 2^120 at most, also where the peak is 0
     factor = (-exponent).exp2()
     x *= factor[..., None, None]
     return factor, torch.where(peak > 0, scale + exponent, NEVER)

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from nbl.inside.mirror import finite, mirrored, normalised
 from nbl.rules import LEFT, RIGHT, DenseRules
 
 
@@ -38,19 +40,18 @@ def inside(dense: DenseRules, lengths: Tensor) -> Tensor:
             i, h = torch.arange(n, device=word.device)[:, None], torch.arange(v, device=word.device)
             product = (term_B1[w - v][:, i + h, i + v] @ s[v][:, :n, :, :, None]).squeeze(4)
             log_scale = log_s[v][:, :n] + log_B1[w - v][:, i + h, i + v]
-            products.append(torch.nn.functional.pad(product, (0, 0, 0, w - v)))
-            log_scales.append(torch.nn.functional.pad(log_scale, (0, w - v), value=-torch.inf))
+            products.append(pad(product, (0, 0, 0, w - v)))
+            log_scales.append(pad(log_scale, (0, w - v), value=-torch.inf))
         product, log_scale = torch.stack(products), torch.stack(log_scales)  # [v, 2b, i, h, A]
         # both halves are sums over v: LEFT-headed, and of the mirror image, turned back
         product = torch.cat([product[:, :b], product[:, b:].flip(2, 3)])
         log_scale = torch.cat([log_scale[:, :b], log_scale[:, b:].flip(2, 3)])
         total, log_total = _sum(product, log_scale, 0)
-        total = torch.nn.functional.pad(total, (0, 1))
-        s[w] = torch.cat([total, total.flip(1, 2)])
-        log_s[w] = torch.cat([log_total, log_total.flip(1, 2)])
+        total = pad(total, (0, 1))
+        s[w], log_s[w] = mirrored(total, 2), mirrored(log_total, 2)
         root = dense.logp_root[:, :w].masked_fill(padding[:, :w, None], -torch.inf)
         log_root = root.detach().amax(2)
-        goal = (s[w][:b, 0, :, :NT] * (root - _finite(log_root)[..., None]).exp()).sum(2, keepdim=True)
+        goal = (s[w][:b, 0, :, :NT] * (root - finite(log_root)[..., None]).exp()).sum(2, keepdim=True)
         goal, log_goal = _sum(goal, log_s[w][:b, 0] + log_root, 1)
         goals.append(goal)
         log_goals.append(log_goal[:, None])
@@ -63,14 +64,14 @@ def _without_preterminals(dense: DenseRules, padding: Tensor) -> tuple[Tensor, T
     """p(A[w_p] -> B[w_p] C[w_q]) of NT + 1 symbols B and C, [2b, p, (q, C), (A, B)], and log-scales [2b, q] of its
     child words and of leaves."""
     NT = dense.logp_root.shape[2]
-    logp_leaf = torch.cat([dense.logp_leaf, dense.logp_leaf.flip(1)])
+    logp_leaf = mirrored(dense.logp_leaf)
     log_leaf = logp_leaf.detach().amax(2)
-    leaf = (logp_leaf - _finite(log_leaf)[..., None]).exp()
-    outside = (padding[:, :, None] | padding[:, None])[..., None, None, None, None]
-    logp_rule = dense.logp_rule.masked_fill(outside, -torch.inf)
+    leaf = (logp_leaf - finite(log_leaf)[..., None]).exp()
+    padded = (padding[:, :, None] | padding[:, None])[..., None, None, None, None]
+    logp_rule = dense.logp_rule.masked_fill(padded, -torch.inf)
     logp_rule = torch.cat([logp_rule[:, :, :, :, LEFT], logp_rule[:, :, :, :, RIGHT].flip(1, 2)])
     log_rule = logp_rule.detach().amax((1, 3, 4, 5))
-    rule = (logp_rule - _finite(log_rule)[:, None, :, None, None, None]).exp()
+    rule = (logp_rule - finite(log_rule)[:, None, :, None, None, None]).exp()
     head = torch.einsum("npqABC,npB->npqAC", rule[..., NT:, :], leaf)
     rule = torch.cat([rule[..., :NT, :], head[..., None, :]], 4)
     child = torch.einsum("npqABC,nqC->npqAB", rule[..., NT:], leaf)
@@ -84,24 +85,17 @@ def _term_B1(s: Tensor, log_s: Tensor, rule: Tensor, log_rule: Tensor) -> tuple[
     l = rule.shape[1]
     log_part = log_s + log_rule.unfold(1, w, 1)
     log_scale = log_part.amax(2)
-    part = s * (log_part - _finite(log_scale)[..., None]).exp()[..., None]
+    part = s * (log_part - finite(log_scale)[..., None]).exp()[..., None]
     k, h = torch.arange(n, device=s.device)[:, None], torch.arange(w, device=s.device)
     parts = s.new_zeros(N, n, l, M)
     parts[:, k, k + h] = part
     term = parts.view(N, 1, n, l * M) @ rule
-    largest = term.detach().amax(3)
-    term = term / torch.where(largest > 0, largest, 1)[..., None]
-    return term.view(N, l, n, M - 1, M), log_scale[:, None] + largest.log()
+    term, log_term, _ = normalised(term, log_scale[:, None])
+    return term.view(N, l, n, M - 1, M), log_term
 
 
 def _sum(x: Tensor, log_scale: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Sum over an axis of x exp(log_scale), where log_scale lacks the last axis of x; the largest becomes 1."""
     log_total = log_scale.amax(axis)
-    total = (x * (log_scale - _finite(log_total).unsqueeze(axis)).exp().unsqueeze(-1)).sum(axis)
-    largest = total.detach().amax(-1)
-    return total / torch.where(largest > 0, largest, 1).unsqueeze(-1), log_total + largest.log()
-
-
-def _finite(log: Tensor) -> Tensor:
-    """A scale that may be subtracted from -inf."""
-    return log.clamp(min=torch.finfo(log.dtype).min)
+    total = (x * (log_scale - finite(log_total).unsqueeze(axis)).exp().unsqueeze(-1)).sum(axis)
+    return normalised(total, log_total)[:2]

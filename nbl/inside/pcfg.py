@@ -184,9 +184,7 @@ class PCFGChart(Chart):
         pairs = _apply(first[:-1, ..., NT:], leaf[1:])
         return pairs, first[..., :NT], last, rule[:, :, :NT, :NT].flatten(2)
 
-    def __init__(
-        self, leaf_exponent: Tensor, pairs: Tensor, first: Tensor, last: Tensor, rule: Tensor
-    ) -> None:
+    def __init__(self, leaf_exponent: Tensor, pairs: Tensor, first: Tensor, last: Tensor, rule: Tensor) -> None:
         (l, b), (n_rules, NT, _) = leaf_exponent.shape, rule.shape
         self.first, self.last, self.rule = first, last, rule
         self.cells, self.exponents = SpanTable(rule, l, b, NT), SpanTable(rule, l, b)

@@ -3,27 +3,21 @@
 
 rule corpus_all:
     input:
-        corpus_files(config["corpus"]),
+        CORPUS_FILES,
 
 
 rule corpus:
     input:
         code=modules("corpus/*.py", "metrics.py", "baselines.py", "files.py"),
     output:
-        corpus_files("{corpus}"),
+        CORPUS_FILES,
     log:
-        "logs/{corpus}/corpus.log",
+        f"{LOGS}/corpus.log",
     benchmark:
-        "logs/{corpus}/corpus.benchmark.tsv"
-    wildcard_constraints:
-        corpus=CORPORA,
+        f"{LOGS}/corpus.benchmark.tsv"
     params:
-        source=lambda wildcards: option(
-            "--source", config["corpora"][wildcards.corpus]["source"]
-        ),
-        max_words=config["max_words"],
-        min_count=lambda wildcards: config["corpora"][wildcards.corpus]["min_count"],
+        source=option("--source", SETTINGS["source"]),
+        sizes=f"--max-words {config['max_words']} --min-count {SETTINGS['min_count']}",
     shell:
-        "nbl prepare --corpus {wildcards.corpus} --out results/{wildcards.corpus}/corpus"
-        " {params.source:q} --max-words {params.max_words}"
-        " --min-count {params.min_count} > {log} 2>&1"
+        "nbl prepare --corpus " + CORPUS + " --out $(dirname {output[0]})"
+        " {params.source:q} {params.sizes} > {log} 2>&1"

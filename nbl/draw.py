@@ -1,0 +1,178 @@
+"""Pictures of trees: the constituents above the words, the dependencies below them.
+
+A constituent is a bar from its first child to its last. Blue is for heads: the way from a constituent
+down to its head word, and the arcs, each an arrow from a head to its dependent. The words set the width
+and no lines cross, so that long sentences stay legible. `nbl.render` makes files of pictures.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from nbl.formats import Analysis, symbol
+
+# Measures are in pixels; y grows downwards.
+WORD, LABEL, NOTE = 15, 11, 11  # sizes of type
+GAP = 16  # between two words
+NARROWEST = 30  # room of a word, so that the label above it fits
+LEVEL = 27  # between a constituent and the one around it
+ARC = 15  # between an arc and the one around it
+MARGIN = 20
+ROUND = 9  # radius of an arc's corners
+INK, GREY, BLUE = "#1c2430", "#98a1b0", "#1d5fd1"
+
+
+class Text(NamedTuple):
+    """Centred at x; `y` is the baseline. `clears` wipes out what is behind it."""
+
+    x: float
+    y: float
+    string: str
+    size: int
+    colour: str
+    clears: bool = False
+
+
+class Stroke(NamedTuple):
+    """A line through points, its corners rounded; `arrow`: with an arrowhead at its end, pointing up."""
+
+    points: list[tuple[float, float]]
+    colour: str
+    width: float
+    radius: float = 0
+    arrow: bool = False
+
+
+@dataclass
+class Picture:
+    """Strokes are drawn first, in their order, then texts."""
+
+    width: float = 2 * MARGIN
+    height: float = 0
+    strokes: list[Stroke] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+
+
+def draw(analyses: Sequence[Analysis]) -> Picture:
+    """All sentences that have words, one below the other, numbered if there are several."""
+    picture = Picture()
+    for number, analysis in enumerate(analyses, start=1):
+        if analysis.words:
+            _add_sentence(picture, analysis, str(number) if len(analyses) > 1 else "")
+    picture.height += MARGIN
+    return picture
+
+
+def text_width(string: str, size: float) -> float:
+    """Roughly the width in DejaVu Sans, which is wider than most fonts."""
+    return size * sum(map(_em, string))
+
+
+def _em(character: str) -> float:
+    """The width of a character of size 1."""
+    if unicodedata.combining(character):
+        return 0.0
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.0
+    if character in "iljftrI.,:;'`|!-()[]":
+        return 0.4
+    return 0.95 if character in "mwMW@%&" else 0.7 if character.isupper() else 0.62
+
+
+def _add_sentence(picture: Picture, analysis: Analysis, note: str) -> None:
+    """Below what is there already."""
+    rooms = [max(text_width(word, WORD), NARROWEST) + GAP for word in analysis.words]
+    edges = [MARGIN + sum(rooms[:k]) for k in range(len(rooms) + 1)]
+    centres = [(a + b) / 2 for a, b in pairwise(edges)]
+    top = picture.height + MARGIN
+    if note:
+        picture.texts.append(Text(MARGIN, top, note, NOTE, GREY))
+    nodes = _nodes(analysis, centres)
+    base = top + LEVEL * max(node.level for node in nodes) + LEVEL / 2  # where constituents end
+    _add_tree(picture, nodes, base)
+    line = base + 1.1 * WORD
+    picture.texts += [Text(x, line, word, WORD, INK) for x, word in zip(centres, analysis.words, strict=True)]
+    picture.height = line + 0.6 * WORD
+    if analysis.heads is not None:
+        _add_arcs(picture, analysis.heads, centres, rooms)
+    picture.width = max(picture.width, edges[-1] + MARGIN)
+
+
+class Node(NamedTuple):
+    """A constituent or, at level 0, a word; `head` is its head word if it has one."""
+
+    i: int
+    j: int
+    label: str
+    head: int | None
+    level: int
+    x: float
+    children: list[Node]
+
+
+def _nodes(analysis: Analysis, centres: list[float]) -> list[Node]:
+    """The words, then the constituents, the narrow before the wide."""
+    nodes = [Node(i, i + 1, "", i, 0, x, []) for i, x in enumerate(centres)]
+    widest = list(nodes)  # that begins with each word
+    for i, j, label in sorted(analysis.spans, key=lambda span: span[1] - span[0]):
+        children = [widest[i]]
+        while children[-1].j < j:
+            children.append(widest[children[-1].j])
+        level = 1 + max(child.level for child in children)
+        x = (children[0].x + children[-1].x) / 2
+        name = "" if label is None else symbol(label)
+        widest[i] = Node(i, j, name, analysis.head_of(i, j), level, x, children)
+        nodes.append(widest[i])
+    return nodes
+
+
+def _add_tree(picture: Picture, nodes: list[Node], base: float) -> None:
+    plain, headed = [], []
+    for node in nodes:
+        y = base - LEVEL * node.level
+        for child in node.children:
+            points = [(node.x, y), (child.x, y), (child.x, base - LEVEL * child.level)]
+            if node.head is not None and child.i <= node.head < child.j:
+                headed.append(Stroke(points, BLUE, 2.0))
+            else:
+                plain.append(Stroke(points, GREY, 1.3))
+        if node.label:
+            picture.texts.append(Text(node.x, y + 0.36 * LABEL, node.label, LABEL, INK, clears=True))
+    picture.strokes += plain + headed
+
+
+def _add_arcs(picture: Picture, heads: list[int], centres: list[float], rooms: list[float]) -> None:
+    """Arcs below the words; those at one word leave it side by side, the longest in the middle."""
+    top = picture.height
+    arcs = [(min(p - 1, q), max(p - 1, q)) for q, p in enumerate(heads) if p]
+    ends: dict[tuple[int, int], list[float]] = {arc: [] for arc in arcs}
+    root_x = centres[heads.index(0)]
+    for q, (centre, room) in enumerate(zip(centres, rooms, strict=True)):
+        to_left = sorted((arc for arc in arcs if arc[1] == q), key=lambda arc: q - arc[0])
+        to_right = sorted((arc for arc in arcs if arc[0] == q), key=lambda arc: q - arc[1])
+        here = [*to_left, *([None] if heads[q] == 0 else []), *to_right]
+        step = min(9.0, 0.8 * room / len(here))
+        for k, arc in enumerate(here):
+            x = centre + step * (k - (len(here) - 1) / 2)
+            if arc is None:
+                root_x = x
+            else:
+                ends[arc].append(x)
+    depth: dict[tuple[int, int], int] = {}
+    for i, j in sorted(arcs, key=lambda arc: arc[1] - arc[0]):
+        depth[i, j] = 1 + max((d for (a, b), d in depth.items() if i <= a and b <= j), default=0)
+    for (i, j), xs in ends.items():
+        left, right = sorted(xs)
+        start, end = (left, right) if heads[j] == i + 1 else (right, left)  # from the head
+        low = top + ARC * depth[i, j] + ROUND
+        points = [(start, top), (start, low), (end, low), (end, top)]
+        picture.strokes.append(Stroke(points, BLUE, 1.3, radius=ROUND, arrow=True))
+    root = heads.index(0)
+    low = top + ARC * (1 + max((d for arc, d in depth.items() if root in arc), default=0)) + ROUND
+    picture.strokes.append(Stroke([(root_x, low), (root_x, top)], BLUE, 1.3, arrow=True))
+    picture.texts.append(Text(root_x, low + NOTE, "root", NOTE, BLUE))
+    picture.height = top + ARC * (1 + max(depth.values(), default=0)) + ROUND + NOTE

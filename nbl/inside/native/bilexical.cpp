@@ -1,0 +1,92 @@
+// The NBL-PCFG's recursions for one sentence, on one core: log Z, its gradients, posteriors of spans and arcs.
+//
+// The recursions, the scaled chart and all names are those of bilexical_torch.py: read that first. What differs is the
+// order of the work, which is made for the cache: see dense.h and inside.h.
+
+#include "outside.h"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace {
+
+class Sentence : public Outside {
+  public:
+    using Outside::Outside;
+
+    void solve() {
+        pack();
+        inside();
+        const double log_Z = goal();
+        *problem.log_Z = log_Z;
+        if (!outside_wanted || log_Z == -INFINITY) return;
+        outside(log_Z);
+        if (problem.d_H_Aw) unpack();
+        if (problem.arcs) arcs();
+    }
+
+  private:
+    // The posterior of an arc from p to q: for each span with q in it and p outside, dK as far as it comes from the
+    // head p, times the part of K that comes from the head problem.
+    void arcs() const {
+        for (int c = 0; c < panels; c++)
+            for (int j = 1; j <= l; j++)
+                for (int i = 0; i < j; i++) {
+                    if (i > 0) {
+                        for (int p = 0; p < i; p++) parents_left(c, p, i, j, {0, p}).store(dK_by_head.at(c, p));
+                        add_arcs(c, LEFT, i, j, {0, i - 1});
+                    }
+                    if (j < l) {
+                        for (int p = j; p < l; p++) parents_right(c, p, i, j, {p + 1, l}).store(dK_by_head.at(c, p));
+                        add_arcs(c, RIGHT, i, j, {j, l - 1});
+                    }
+                }
+    }
+
+    // from dK_by_head to all words of [i, j): counts[p][q] = sum_H dK_by_head[p][H] K_by_word_t[H][q]
+    void add_arcs(int c, int D, int i, int j, Range heads) const {
+        const int exponent = K_exponent[cell(i, j)], columns_q = whole_lines(j - i);
+        if (exponent == kNever) return;
+        if (j - i == 1) {
+            std::memcpy(K_by_word.at(c, 0), leaf_C.at(c, D % D_C), kPanelBytes);
+        } else {
+            gemm(
+                false, j - i, columns(c), A, [&](int m) { return s_at(i, j, i + m); }, 1, C.at(c, D % D_C * A), kPanel,
+                [&](int m) { return K_by_word.at(c, m); });
+        }
+        for (int h = 0; h < states(c); h++)
+            for (int m = 0; m < columns_q; m++)
+                K_by_word_t[h * columns_q + m] =
+                    m < j - i ? K_by_word.at(c, m)[h] * w.at(c, D % D_w * l + i + m)[h] : Real(0);
+        gemm(
+            false, heads.size(), columns_q, states(c), [&](int m) { return dK_by_head.at(c, heads.first + m); }, 1,
+            K_by_word_t, columns_q, [&](int m) { return counts + m * columns_q; });
+        for (int m = 0; m < heads.size(); m++) {
+            Real* const arcs = problem.arcs + (heads.first + m + 1) * problem.l + i;
+            for (int k = 0; k < j - i; k++) arcs[k] += counts[m * columns_q + k] * power_of_two(-exponent);
+        }
+    }
+};
+
+// While it lives, numbers below the smallest normal one count as 0: they are slow and mean nothing here.
+struct FlushDenormals {
+#if defined(__SSE__)
+    const unsigned before = _mm_getcsr();
+    FlushDenormals() { _mm_setcsr(before | 0x8040); }
+    ~FlushDenormals() { _mm_setcsr(before); }
+#endif
+};
+
+}  // namespace
+
+extern "C" {
+
+// Bytes of scratch memory for this problem, and for any that differs from it in being shorter
+int64_t nbl_bilexical_scratch(const Problem* problem) { return Chart(*problem).scratch_bytes(); }
+
+void nbl_bilexical(const Problem* problem) {
+    const FlushDenormals flush;
+    Sentence(*problem).solve();
+}
+}

@@ -1,0 +1,3 @@
+// bilexical.cpp in double precision
+#define NBL_FLOAT double
+#include "bilexical.cpp"

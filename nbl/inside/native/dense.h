@@ -1,0 +1,121 @@
+// What the recursions are made of: small matrix products and sums of element-wise products.
+//
+// A matrix over H is stored as panels of kPanel columns, panel after panel, each with all rows: a sum of products of
+// rows then runs along one panel, whose operands stay in the cache. Matrices over symbols are stored by rows, padded
+// with zeros to whole cache lines.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+constexpr int kLineBytes = 64, kPanelBytes = 256;
+
+#if defined(NBL_FLOAT)
+typedef NBL_FLOAT Real;
+#else
+typedef float Real;
+#endif
+typedef Real Vector __attribute__((vector_size(kVectorBytes), may_alias));
+constexpr int kVector = kVectorBytes / sizeof(Real);
+constexpr int kLine = kLineBytes / sizeof(Real), kPanel = kPanelBytes / sizeof(Real);
+
+template <class N> N whole_lines(N n) { return (n + kLine - 1) / kLine * kLine; }
+
+// A matrix over H: rows x panels
+struct Panels {
+    Real* start = nullptr;
+    size_t rows = 0;
+    Real* at(int panel, size_t row) const { return start + (panel * rows + row) * kPanel; }
+};
+
+// c[m][n] (+)= sum_k a[m][k * a_step] b[k * b_step + n], for R rows m and V vectors from n on
+template <int R, int V>
+inline void tile(int n, int K, const Real* const* a, size_t a_step, const Real* b, size_t b_step, Real* const* c,
+                 bool add) {
+    Vector sum[R][V] = {};
+    for (int k = 0; k < K; k++) {
+        const auto row = (const Vector*)(b + k * b_step + n);
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) sum[r][v] += a[r][k * a_step] * row[v];
+    }
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < V; v++) {
+            const auto out = (Vector*)(c[r] + n) + v;
+            *out = add ? *out + sum[r][v] : sum[r][v];
+        }
+}
+
+template <int R>
+void tiles(int N, int K, const Real* const* a, size_t a_step, const Real* b, size_t b_step, Real* const* c, bool add) {
+    int n = 0;
+    for (; n + 2 * kVector <= N; n += 2 * kVector) tile<R, 2>(n, K, a, a_step, b, b_step, c, add);
+    if (n < N) tile<R, 1>(n, K, a, a_step, b, b_step, c, add);
+}
+
+// C (+)= A B with M rows and N columns, N whole lines; a(m) and c(m) are the rows of A and C.
+template <class RowA, class RowC>
+void gemm(bool add, int M, int N, int K, RowA a, size_t a_step, const Real* b, size_t b_step, RowC c) {
+    constexpr int kRows = 6;  // with two vectors each, as many sums as registers hold
+    constexpr decltype(&tiles<1>) tiles_of[kRows] = {tiles<1>, tiles<2>, tiles<3>,
+                                                        tiles<4>, tiles<5>, tiles<6>};
+    const int blocks = (M + kRows - 1) / kRows;
+    for (int m = 0, block = 0; block < blocks; block++) {
+        const int R = (M - m + blocks - block - 1) / (blocks - block);  // as even as can be
+        const Real* rows_a[kRows];
+        Real* rows_c[kRows];
+        for (int r = 0; r < R; r++, m++) rows_a[r] = a(m), rows_c[r] = c(m);
+        tiles_of[R - 1](N, K, rows_a, a_step, b, b_step, rows_c, add);
+    }
+}
+
+// Sums of products f x y of rows of a panel
+struct Sums {
+    static constexpr int V = kPanelBytes / kVectorBytes;
+    Vector sum[V] = {};
+
+    // n terms, whose operands are the given numbers of Real apart
+    void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step, const Real* f, size_t f_step) {
+        for (; n > 0; n--, x += x_step, y += y_step, f += f_step)
+            for (int v = 0; v < V; v++) sum[v] += *f * ((const Vector*)x)[v] * ((const Vector*)y)[v];
+    }
+    // out = keep * out + sum; out is not read where keep is 0
+    void store(Real* out, Real keep = 0) const {
+        for (int v = 0; v < V; v++) ((Vector*)out)[v] = keep == 0 ? sum[v] : keep * ((Vector*)out)[v] + sum[v];
+    }
+};
+
+// out = x y, or out + x y, for rows of a panel
+inline void multiply_rows(Real* out, const Real* x, const Real* y, bool first) {
+    for (int v = 0; v < kPanelBytes / kVectorBytes; v++) {
+        const auto product = ((const Vector*)x)[v] * ((const Vector*)y)[v];
+        ((Vector*)out)[v] = first ? product : ((Vector*)out)[v] + product;
+    }
+}
+
+// 2^e; 0 where it is below the smallest normal number
+inline Real power_of_two(int e) {
+    const bool is_float = sizeof(Real) == sizeof(float);
+    const int bias = is_float ? 127 : 1023;
+    const uint64_t bits = e <= -bias ? 0 : uint64_t(e + bias) << (is_float ? 23 : 52);
+    Real x;
+    std::memcpy(&x, &bits, sizeof x);  // the lower half for a float
+    return x;
+}
+
+inline Real peak_of(const Real* x, size_t n, Real peak = 0) {
+    for (size_t k = 0; k < n; k++) peak = peak > x[k] ? peak : x[k];
+    return peak;
+}
+
+inline void multiply(Real* x, size_t n, Real factor) {
+    for (size_t k = 0; k < n; k++) x[k] *= factor;
+}

@@ -1,0 +1,241 @@
+// The outside recursion of the NBL-PCFG: d log Z / d entry for all entries of the chart and of the tables, from the
+// widest spans down. Bands, far and near terms are as in inside.h.
+
+#pragma once
+
+#include "inside.h"
+
+#include <limits>
+
+class Outside : public Inside {
+  public:
+    using Inside::Inside;
+
+    void outside(double log_Z) {
+        std::memset(dK.start, 0, (base + used - dK.start) * sizeof(Real));
+        std::memset(ds, 0, X.rows * Ap * sizeof(Real));
+        parent_factors();
+        for (int high = l; high >= 2; high -= kBand) {
+            const int low = max(high - kBand + 1, 2);
+            derive_I_far(low, high);
+            for (int width = high; width >= low; width--) {
+                derive_I_near(low, width, high);
+                if (width == l) derive_goal(log_Z);
+                else derive_s(low, width);
+                for (int i = 0; i + width <= l; i++) unscale_ds(i, i + width);
+                derive_X(width);
+                derive_K_near(low, width);
+            }
+            derive_K_far(low, high);
+        }
+        derive_I_far(1, 1);
+        derive_leaves();
+        if (problem.d_H_Aw) derive_W();
+    }
+
+    // The factors of the splits seen from the children: f_head[i, j, k] is that of the head child [i, j) and its sister
+    // [j, k) or [k, i), f_other[i, j, k] the same for the other child.
+    void parent_factors() const {
+        for (int i = 0; i < l; i++)
+            for (int j = i + 2; j <= l; j++)
+                for (int k = i + 1; k < j; k++) {
+                    f_head[f_at(i, k, j)] = f_other[f_at(k, j, i)] = f_left[f_at(i, j, k)];
+                    f_head[f_at(k, j, i)] = f_other[f_at(i, k, j)] = f_right[f_at(i, j, k)];
+                }
+    }
+
+    void derive_goal(double log_Z) const {
+        for (int p = 0; p < l; p++)
+            for (int a = 0; a < A; a++) {
+                const Real value = s_at(0, l, p)[a];
+                if (value < std::numeric_limits<Real>::min()) continue;  // no share in log Z, and an infinite inverse
+                const Real d = std::exp(problem.root[p * A + a] + I_scale[cell(0, l)] * M_LN2 - log_Z);
+                ds_at(0, l, p)[a] = d;
+                if (problem.d_root) problem.d_root[p * A + a] = d * value;
+                if (problem.arcs) problem.arcs[p] += d * value;
+            }
+    }
+
+    // ds of a width from dI and dK, and the gradients of the tables in between
+    void derive_s(int low, int width) const {
+        const int rows = (l - width + 1) * width;
+        Real *const s_first = s_at(0, width, 0), *const dI_first = dI.at(0, dI_row(0, 0, width, low));
+        for (int c = 0; c < panels; c++) {
+            const Real* const d = dI_first + c * dI.rows * kPanel;
+            for (int D = 0; D < D_B; D++) {
+                gemm(
+                    true, rows, Ap, states(c), [&](int m) { return d + (m * D_B + D) * kPanel; }, 1,
+                    Bt + (D * H + c * kPanel) * Ap, Ap,
+                    [&](int m) { return ds_at(m / width, m / width + width, m / width + m % width); });
+                gemm(
+                    true, A, columns(c), rows, [&](int m) { return s_first + m; }, Ap, d + D * kPanel,
+                    D_B * kPanel, [&](int m) { return dB.at(c, D * A + m); });
+            }
+            for (int i = 0; i + width <= l; i++) derive_words(c, i, i + width);
+        }
+    }
+
+    // the part of derive_s for K of one span
+    void derive_words(int c, int i, int j) const {
+        sum_words(c, i, j);
+        for (int D = LEFT; D <= RIGHT; D++) {
+            Real* const d = unscaled_dK(c, D, i, j);
+            const bool first = D == LEFT || D_w == 2;
+            const Real *const t = word_sums.at(c, D % D_w * A), *const table = C.at(c, D % D_C * A);
+            Real *const dt = d_word_sums.at(c, D % D_w * A), *const d_table = dC.at(c, D % D_C * A);
+            for (int a = 0; a < A * kPanel; a += kPanel) {
+                multiply_rows(dt + a, d, table + a, first);
+                multiply_rows(d_table + a, d, t + a, false);
+            }
+            Real* const dtt = d_word_sums_t + D % D_w * kPanel * Ap;
+            const Real* const table_t = Ct + (D % D_C * H + c * kPanel) * Ap;
+            if (first) std::memset(dtt, 0, kPanel * Ap * sizeof(Real));
+            for (int h = 0; h < states(c); h++)
+                for (int a = 0; a < Ap; a++) dtt[h * Ap + a] += d[h] * table_t[h * Ap + a];
+        }
+        for (int D = 0; D < D_w; D++) {
+            gemm(
+                true, j - i, Ap, states(c), [&](int m) { return w.at(c, D * l + i + m); }, 1,
+                d_word_sums_t + D * kPanel * Ap, Ap, [&](int m) { return ds_at(i, j, i + m); });
+            gemm(
+                true, j - i, columns(c), A, [&](int m) { return s_at(i, j, i + m); }, 1, d_word_sums.at(c, D * A),
+                kPanel, [&](int m) { return dw.at(c, D * l + i + m); });
+        }
+    }
+
+    // dK as it was before K was scaled, in its place
+    Real* unscaled_dK(int c, int D, int i, int j) const {
+        Real* const d = dK.at(c, K_row(D, i, j));
+        const int exponent = K_exponent[cell(i, j)];
+        multiply(d, kPanel, exponent == kNever ? Real(0) : power_of_two(-exponent));
+        return d;
+    }
+
+    // the same for ds; before that, s ds is the posterior of the span
+    void unscale_ds(int i, int j) const {
+        const int exponent = s_exponent[cell(i, j)];
+        Real posterior = 0;
+        for (int p = i; p < j; p++) {
+            const Real* const value = s_at(i, j, p);
+            Real* const d = ds_at(i, j, p);
+            for (int a = 0; a < A; a++) posterior += value[a] * d[a];
+            multiply(d, Ap, exponent == kNever ? Real(0) : power_of_two(-exponent));
+        }
+        if (problem.spans) problem.spans[i * (problem.l + 1) + j] = posterior;
+    }
+
+    // dX[i, j, p, H] = sum_A ds[i, j, p, A] p(H | A, w_p) for all spans of a width
+    void derive_X(int width) const {
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++) {
+                const Range spans = spans_of(p, width);
+                const auto ds_row = [&](int m) { return ds_at(spans.first + m, spans.first + m + width, p); };
+                const auto dX_row = [&](int m) { return dX_at(c, p, spans.first + m, spans.first + m + width); };
+                gemm(false, spans.size(), columns(c), A, ds_row, 1, W.at(c, p * A), kPanel, dX_row);
+            }
+    }
+
+    // the gradient of p(H | A, w_p), from all spans with the head p at once
+    void derive_W() const {
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++) {
+                std::memset(X_at(c, p, p, p + 1), 0, kPanelBytes);  // a row that exists, but means nothing
+                gemm(
+                    false, A, columns(c), (p + 1) * (l - p), [&](int m) { return ds_at(0, p + 1, p) + m; }, Ap,
+                    X_at(c, p, 0, p + 1), kPanel, [&](int m) { return dW.at(c, p * A + m); });
+            }
+    }
+
+    // keep * dI of [i, j) with head p + what comes from its parents [i, end) and [start, j)
+    void derive_I(int c, int p, int i, int j, Range ends, Range starts, int low, Real keep) const {
+        Real* const out = dI.at(c, dI_row(p, i, j, low));
+        const size_t next_K = (l + 1) * kPanel;
+        Sums left, right;
+        left.add(ends.size(), dX_at(c, p, i, ends.first), kPanel, K.at(c, K_row(LEFT, j, ends.first)), next_K,
+                 f_head + f_at(i, j, ends.first), 1);
+        Sums& sums = D_B == 2 ? right : left;
+        sums.add(starts.size(), dX_at(c, p, starts.first, j), next_i(p), K.at(c, K_row(RIGHT, starts.first, i)), next_K,
+                 f_head + f_at(i, j, starts.first), 1);
+        left.store(out, keep);
+        if (D_B == 2) right.store(out + kPanel, keep);
+    }
+
+    void derive_I_far(int low, int high) const {
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++)
+                for (int i = 0; i <= p; i++)
+                    for (int j = max(i + low, p + 1); j <= min(i + high, l); j++)
+                        derive_I(c, p, i, j, {i + high + 1, l}, {0, j - high - 1}, low, 0);
+    }
+
+    void derive_I_near(int low, int width, int high) const {
+        if (width == high) return;
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++)
+                for (int i = spans_of(p, width).first; i <= spans_of(p, width).last; i++) {
+                    const int j = i + width;
+                    derive_I(c, p, i, j, {j + 1, min(i + high, l)}, {max(j - high, 0), i - 1}, low, 1);
+                }
+    }
+
+    // dK of the spans in the band from the dX of their parents of the given width
+    void derive_K_near(int low, int width) const {
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++)
+                for (int i = spans_of(p, width).first; i <= spans_of(p, width).last; i++) {
+                    const int j = i + width;
+                    for (int k = p + 1; k <= j - low; k++) derive_K_left(c, p, k, j, {i, i});
+                    for (int k = i + low; k <= p; k++) derive_K_right(c, p, i, k, {j, j});
+                }
+    }
+
+    // dK of the spans narrower than the band from the dX of the band
+    void derive_K_far(int low, int high) const {
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++) {
+                for (int j = p + 2; j <= l; j++)
+                    for (int k = max(p + 1, j - low + 1); k < j; k++)
+                        derive_K_left(c, p, k, j, {max(0, j - high), min(p, j - low)});
+                for (int i = 0; i < p; i++)
+                    for (int k = i + 1; k <= min(p, i + low - 1); k++)
+                        derive_K_right(c, p, i, k, {max(p + 1, i + low), min(l, i + high)});
+            }
+    }
+
+    // adds to dK of [k, j) what comes from the parents [start, j) with head p
+    void derive_K_left(int c, int p, int k, int j, Range starts) const {
+        if (starts.size() > 0) parents_left(c, p, k, j, starts).store(dK.at(c, K_row(LEFT, k, j)), 1);
+    }
+    // adds to dK of [i, k) what comes from the parents [i, end) with head p
+    void derive_K_right(int c, int p, int i, int k, Range ends) const {
+        if (ends.size() > 0) parents_right(c, p, i, k, ends).store(dK.at(c, K_row(RIGHT, i, k)), 1);
+    }
+    Sums parents_left(int c, int p, int k, int j, Range starts) const {
+        Sums sums;
+        sums.add(starts.size(), dX_at(c, p, starts.first, j), next_i(p), I_at(c, LEFT, p, starts.first, k), next_i(p),
+                 f_other + f_at(k, j, starts.first), 1);
+        return sums;
+    }
+    Sums parents_right(int c, int p, int i, int k, Range ends) const {
+        Sums sums;
+        sums.add(ends.size(), dX_at(c, p, i, ends.first), kPanel, I_at(c, RIGHT, p, k, ends.first), kPanel,
+                 f_other + f_at(i, k, ends.first), 1);
+        return sums;
+    }
+
+    void derive_leaves() const {
+        for (int c = 0; c < panels; c++)
+            for (int p = 0; p < l; p++) {
+                for (int D = 0; D < D_B; D++)
+                    for (int h = 0; h < kPanel; h++) d_leaf_B.at(c, D)[h] += dI.at(c, p * D_B + D)[h];
+                for (int D = LEFT; D <= RIGHT; D++) {
+                    const Real* const d = unscaled_dK(c, D, p, p + 1);
+                    const int word = D % D_w * l + p, leaf = D % D_C;
+                    for (int h = 0; h < kPanel; h++) {
+                        d_leaf_C.at(c, leaf)[h] += d[h] * w.at(c, word)[h];
+                        dw.at(c, word)[h] += d[h] * leaf_C.at(c, leaf)[h];
+                    }
+                }
+            }
+    }
+};

@@ -1,0 +1,146 @@
+"""The experiment matrix: which runs the tables in `params.yaml` need.
+
+An experiment is a model with its settings, a run is an experiment with one seed. Tables name experiments;
+those of all tables together, each once, are the matrix. Nothing here needs torch: Snakemake reads the matrix
+each time it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from nbl.errors import UserError
+from nbl.files import read_text
+from nbl.predictions import DECODERS
+
+SCHEMA = Path(__file__).parent.parent / "workflow" / "schemas" / "params.schema.yaml"
+# Settings of the training; all others are the model's own, and an experiment's name tells those it changes.
+TRAINING = ("lr", "epochs", "batch_size", "max_length", "patience", "clip", "curriculum")
+LEGACY = "-legacy"
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A model with its settings, the tables that need it, and the decoders those need."""
+
+    name: str
+    model: str
+    settings: dict[str, Any]
+    tables: tuple[str, ...]
+    decoders: tuple[str, ...]
+
+    @property
+    def assignments(self) -> list[str]:
+        """The settings as `nbl train --set` takes them, in a fixed order."""
+        return [f"{key}={_text(self.settings[key])}" for key in sorted(self.settings)]
+
+
+def read_params(path: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Read a `params.yaml` and replace some of its top-level keys; whatever is wrong then is told at once."""
+    try:
+        params = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    params = params | (changes or {}) if isinstance(params, dict) else params
+    if found := errors(params):
+        raise UserError(f"{path} is wrong:\n  " + "\n  ".join(found))
+    return params
+
+
+def errors(params: Any) -> list[str]:
+    """All that is wrong with the parameters, a sentence each, with the path of the key."""
+    schema = yaml.safe_load(read_text(SCHEMA))
+    found = sorted(Draft202012Validator(schema).iter_errors(params), key=lambda error: list(map(str, error.path)))
+    result = [f"{'.'.join(map(str, error.path)) or 'params.yaml'}: {error.message}" for error in found]
+
+    def sound(*path: str) -> bool:
+        """Whether the schema has no objection at or below a path, nor to the lack of it."""
+        return path[0] in params and not any(tuple(error.path)[: len(path)] == path for error in found)
+
+    if not isinstance(params, Mapping) or not isinstance(params.get("corpora"), Mapping):
+        return result
+    for name, corpus in params["corpora"].items():
+        if sound("corpora", name) and sound("decoders"):
+            result += [f"corpora.{name}.{message}" for message in _corpus_errors(corpus, params["decoders"])]
+    if sound("corpus") and params["corpus"] not in params["corpora"]:
+        result.append(f"corpus: {params['corpus']!r} is not one of {', '.join(params['corpora'])}")
+    elif sound("corpus") and sound("corpora", params["corpus"]):
+        known = params["corpora"][params["corpus"]]
+        for key in filter(sound, ("tables", "experiments")):
+            result += [
+                f"{key}: {wanted!r} is not one of those of {params['corpus']}: {', '.join(known[key])}"
+                for wanted in params[key] or ()
+                if wanted not in known[key]
+            ]
+    return result
+
+
+def _corpus_errors(corpus: Params, decoders: Params) -> Iterator[str]:
+    """What a schema cannot say: names that must be known, or follow from others."""
+    models, tables = corpus["models"], corpus["tables"]
+    for name, entry in corpus["experiments"].items():
+        model = entry["model"]
+        if model not in models:
+            yield f"experiments.{name}.model: {model!r} is not one of {', '.join(models)}"
+            continue
+        for key in entry:
+            if key not in {"model", "PT", *models[model], *TRAINING}:
+                yield f"experiments.{name}.{key}: {model} has no {key}, but {', '.join(models[model])}"
+        if name != experiment_name(entry):
+            yield f"experiments.{name}: by its settings its name is {experiment_name(entry)!r}"
+        if not any(name in names for names in tables.values()):
+            yield f"experiments.{name}: no table needs it; name it in one of {', '.join(tables)}, or remove it"
+    for table, names in tables.items():
+        if table not in decoders:
+            yield f"tables.{table}: `decoders` does not say how its runs are parsed"
+        for name in names:
+            if name not in corpus["experiments"]:
+                yield f"tables.{table}: {name!r} is not among the experiments"
+            elif corpus["experiments"][name]["model"] != "nlpcfg" and any(
+                decoder.endswith(LEGACY) for decoder in decoders.get(table, ())
+            ):
+                yield f"tables.{table}: {name!r} has no legacy decoders, only nlpcfg has"
+
+
+def experiment_name(entry: Params) -> str:
+    """The model and those of its own settings that are not its defaults.
+
+    >>> experiment_name({"model": "nblpcfg", "d_H": 50, "NT": 10, "lr": 0.01})
+    'nblpcfg-NT=10-d_H=50'
+    """
+    own = sorted(key for key in entry if key not in {"model", *TRAINING})
+    return "-".join([entry["model"], *(f"{key}={_text(entry[key])}" for key in own)])
+
+
+def experiments(params: Params) -> list[Experiment]:
+    """The experiments that the chosen tables of the chosen corpus need, each once, in their order there."""
+    corpus = params["corpora"][params["corpus"]]
+    chosen = [table for table in corpus["tables"] if params["tables"] is None or table in params["tables"]]
+    result = []
+    for name, entry in corpus["experiments"].items():
+        tables = tuple(table for table in chosen if name in corpus["tables"][table])
+        if not tables or (params["experiments"] is not None and name not in params["experiments"]):
+            continue
+        asked = {decoder for table in tables for decoder in params["decoders"][table]}
+        decoders = tuple(decoder for decoder in DECODERS if decoder in asked)
+        result.append(Experiment(name, entry["model"], _settings(corpus, entry), tables, decoders))
+    return result
+
+
+def _settings(corpus: Params, entry: Params) -> dict[str, Any]:
+    """An experiment's own settings over those of its model over those of all training on the corpus.
+
+    PT follows NT, as `nbl train` has it, unless the experiment says otherwise.
+    """
+    return corpus["training"] | corpus["models"][entry["model"]] | {k: v for k, v in entry.items() if k != "model"}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

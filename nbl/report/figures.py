@@ -1,0 +1,158 @@
+"""The paper's curves: two panels where it has two axes, a point a seed, a band of one standard deviation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from nbl.files import replacing
+from nbl.report.frame import Results
+from nbl.report.plan import MODELS, Experiment
+from nbl.report.speed import curve
+
+logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns of the age of the fonts
+
+MAX_TICKS = 12
+WIDTH, HEIGHT = 6.3, 2.3  # inches; the width of the document's text
+TITLES = {"f1": "F1 (%)", "udas": "UDAS (%)", "uuas": "UUAS (%)", "perplexity": "perplexity"}
+COLOURS = dict(zip(("nblpcfg", "nlpcfg"), sns.color_palette("colorblind", 2), strict=True))
+MARKERS = {"nblpcfg": "o", "nlpcfg": "s"}
+STYLE: dict[Any, Any] = {  # the fonts and sizes of the LaTeX tables
+    "font.family": "serif",
+    "font.serif": ["cmr10"],
+    "mathtext.fontset": "cm",
+    "axes.formatter.use_mathtext": True,
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+# Nothing that differs from one day to the next.
+METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None, "ModDate": None}, "png": {"Software": None}}
+
+
+def draw_figures(results: Results, folder: Path) -> None:
+    """Write each figure as PDF and PNG."""
+    figures: dict[str, Callable[[Results], Figure]] = {
+        "f1_perp_rank": lambda r: by_d_H(r, ("f1", "perplexity")),
+        "f1_perp_nt": lambda r: by_NT(r, ("f1", "perplexity")),
+        "das_h": lambda r: by_d_H(r, ("udas", "uuas")),
+        "das_nt": lambda r: by_NT(r, ("udas", "uuas")),
+        "time_length": lambda r: times(r, "l", "words in the sentence, $l$"),
+        "time_nt": lambda r: times(r, "m", "nonterminals, $m$"),
+    }
+    with sns.axes_style("whitegrid"), plt.rc_context(STYLE):
+        for name, draw in figures.items():
+            figure = draw(results)
+            for kind, metadata in METADATA.items():
+                with replacing(folder / f"{name}.{kind}") as temporary:
+                    figure.savefig(temporary, format=kind, metadata=metadata)
+            plt.close(figure)
+
+
+def by_d_H(results: Results, metrics: Sequence[str]) -> Figure:
+    """NBL-PCFG with growing d_H."""
+    return _panels(results, {"nblpcfg": results.plan.by_d_H()}, "d_H", "$d_H$", metrics)
+
+
+def by_NT(results: Results, metrics: Sequence[str]) -> Figure:
+    """NBL-PCFG and NL-PCFG with a growing number of nonterminals."""
+    series = {model: results.plan.by_NT(model) for model in COLOURS}
+    return _panels(results, series, "NT", "nonterminals, $m$", metrics)
+
+
+def _panels(
+    results: Results, series: dict[str, list[Experiment]], size: str, label: str, metrics: Sequence[str]
+) -> Figure:
+    figure, panels = plt.subplots(1, len(metrics), figsize=(WIDTH, HEIGHT), layout="constrained")
+    for axes, metric in zip(panels, metrics, strict=True):
+        points = [
+            (experiment.hyperparameters[size], model, value)
+            for model, experiments in series.items()
+            for experiment in experiments
+            for value in results.values(experiment, "mbr", metric).values()
+        ]
+        if points:
+            _curves(axes, pd.DataFrame(points, columns=["size", "model", "value"]))
+            _label_sizes(axes, sorted({point[0] for point in points}))
+        else:
+            _nothing(axes)
+        axes.set(xlabel=label, ylabel=TITLES[metric])
+    if len(series) > 1 and panels[0].get_legend_handles_labels()[0]:
+        panels[0].legend(frameon=True, loc="best")
+    return figure
+
+
+def _curves(axes: Axes, points: pd.DataFrame) -> None:
+    """Of each model: its seeds as points, their mean as a line, a band of one standard deviation."""
+    for model in points["model"].unique():
+        own = points[points["model"] == model]
+        style = {"ax": axes, "x": "size", "y": "value", "color": COLOURS[model]}
+        sns.lineplot(
+            data=own,
+            errorbar="sd",
+            linestyle="-" if model == "nblpcfg" else "--",
+            legend=False,
+            err_kws={"alpha": 0.18, "linewidth": 0},
+            **style,
+        )
+        sns.scatterplot(data=own, marker=MARKERS[model], s=16, alpha=0.7, label=MODELS[model], legend=False, **style)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
+def times(results: Results, variable: str, label: str) -> Figure:
+    """Time of a forward and backward pass, both axes logarithmic so that a power is a line."""
+    figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
+    rows = curve(results, variable)
+    axes.set(xlabel=label, ylabel="seconds")
+    if rows.empty:
+        _nothing(axes)
+        return figure
+    names = list(dict.fromkeys(results.bench["implementation"]))
+    colours = dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
+    markers = dict(zip(names, "osD^vP*Xd<>", strict=False))
+    for name in names:
+        own = rows[rows["implementation"] == name]
+        if own.empty:
+            continue
+        axes.plot(own[variable], own["median"], color=colours[name], marker=markers[name], markersize=4, label=name)
+        axes.fill_between(own[variable], own["low"], own["high"], color=colours[name], alpha=0.18, linewidth=0)
+    sizes = sorted(rows[variable].unique())
+    axes.set(xscale="log", yscale="log")
+    _label_sizes(axes, sizes)
+    axes.minorticks_off()
+    other = "m" if variable == "l" else "l"
+    axes.legend(
+        title=f"${other} = {rows[other].iloc[0]}$", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
+    )
+    return figure
+
+
+def _label_sizes(axes: Axes, sizes: Sequence[int]) -> None:
+    """A tick at each size, or at some of many."""
+    shown = sizes[:: 1 + len(sizes) // MAX_TICKS]
+    axes.set_xticks(shown, [str(size) for size in shown])
+
+
+def _nothing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", va="center")

@@ -1,0 +1,158 @@
+"""The results of one corpus as data frames: every seed's scores, the corpus' own numbers, the benchmark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from nbl.corpus.own import CONLLX_SCHEME
+from nbl.corpus.sentence import Sentence, read_sentences
+from nbl.errors import UserError
+from nbl.files import read_text
+from nbl.matrix import Params
+from nbl.predictions import Prediction, predictions_path, read_predictions
+from nbl.report.plan import Experiment, Found, Plan
+from nbl.report.statistics import Summary
+
+LABELS = ("NP", "VP", "PP", "SBAR", "ADJP", "ADVP")  # the labels of the paper's table of recalls
+SCHEMES = (CONLLX_SCHEME, "stanford")  # gold heads, the best first: a user's own from CoreNLP, our converter's
+
+
+@dataclass(frozen=True)
+class Results:
+    """What is known about one corpus.
+
+    `scores` has one row per run, seed and decoder; its columns are those of `_row`. `stats` are the corpus'
+    own numbers, `bench` the times of the inside algorithms; each is empty where it was not made.
+    """
+
+    corpus: str
+    folder: Path
+    plan: Plan
+    scores: pd.DataFrame
+    stats: dict[str, Any]
+    bench: pd.DataFrame
+
+    def values(self, experiment: Experiment | None, decoder: str, metric: str) -> dict[int, float]:
+        """A metric of an experiment's seeds; a seed without it is left out."""
+        if experiment is None or self.scores.empty or metric not in self.scores:
+            return {}
+        rows = self.scores[(self.scores["run"] == experiment.run) & (self.scores["decoder"] == decoder)]
+        return dict(rows.set_index("seed")[metric].dropna().sort_index())
+
+    def summary(self, experiment: Experiment | None, decoder: str, metric: str) -> Summary:
+        """The same as mean and spread; no seed is expected to have what the plan does not ask for."""
+        values = tuple(self.values(experiment, decoder, metric).values())
+        if experiment is None:
+            return Summary(values, self.plan.seeds)
+        return Summary(values, len(experiment.seeds) if values or decoder in experiment.decoders else 0)
+
+    @cached_property
+    def test(self) -> list[Sentence]:
+        """The test sentences; empty where the corpus itself is not there, which a licence may forbid."""
+        path = self.folder / "corpus" / "test.jsonl"
+        return read_sentences(path) if path.exists() else []
+
+    def predictions(self, experiment: Experiment | None, decoder: str) -> dict[int, list[Prediction]]:
+        """An experiment's predictions for the test sentences, of the seeds that have them."""
+        if experiment is None or not self.test:
+            return {}
+        paths = {
+            seed: predictions_path(self.folder / "runs" / experiment.run / f"seed{seed}", decoder)
+            for seed in experiment.seeds
+        }
+        return {seed: read_predictions(path, self.test) for seed, path in paths.items() if path.exists()}
+
+
+def read_results(folder: Path, corpus: str, params: Params | None = None) -> Results:
+    """Read all there is of a corpus under the results folder; what is missing is not an error.
+
+    With `params`, the experiments and seeds are those planned there, and others are left out.
+    """
+    root = folder / corpus
+    if not root.is_dir():
+        raise UserError(f"there are no results for {corpus!r}: {root} does not exist; run the pipeline first")
+    found = [_found(path) for path in sorted(root.glob("runs/*/seed*/metrics.json"))]
+    stats_path, bench_path = root / "corpus" / "stats.json", root / "bench" / "inside.csv"
+    stats = _read_json(stats_path) if stats_path.exists() else {}
+    for seed in found:
+        _refuse_other_corpus(seed, stats)
+    if params is not None and corpus in params["corpora"]:
+        plan = Plan.of_params(params, corpus, found)
+    else:
+        plan = Plan.of_results(found)
+    rows = [row for seed in found for row in _rows(seed, plan)]
+    return Results(
+        corpus=corpus,
+        folder=root,
+        plan=plan,
+        scores=pd.DataFrame(rows),
+        stats=stats,
+        bench=pd.read_csv(bench_path) if bench_path.exists() else pd.DataFrame(),
+    )
+
+
+def _refuse_other_corpus(seed: Found, stats: dict[str, Any]) -> None:
+    recorded, here = seed.config["corpus"].get("vocabulary_sha256"), stats.get("vocabulary_sha256")
+    if recorded and here and recorded != here:
+        raise UserError(
+            f"{seed.path} was trained on another corpus than there is now (another vocabulary): run the pipeline again"
+        )
+
+
+def _rows(seed: Found, plan: Plan) -> list[dict[str, Any]]:
+    """The scores of one seed's decoders, if the plan has that seed."""
+    experiment = plan.experiments.get(seed.run)
+    if experiment is None or seed.config["seed"] not in experiment.seeds:
+        return []
+    try:
+        return [
+            {"run": seed.run, "seed": seed.config["seed"], "decoder": decoder} | _row(scores)
+            for decoder, scores in seed.metrics["decoders"].items()
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(seed.path / "metrics.json", error) from error
+
+
+def _row(scores: dict[str, Any]) -> dict[str, float]:
+    """The numbers of one decoder that reports use; scores in per cent, by Kim's convention."""
+    row = {"perplexity": scores["perplexity"], "exact": scores["perplexity_is_exact"]}
+    if "trees" in scores:
+        kim = scores["trees"]["kim"]
+        row |= {"f1": kim["sentence_f1"], "corpus_f1": kim["corpus_f1"]}
+        row["f1_release"] = scores["trees"]["release"]["sentence_f1"]
+        recalls = kim["label_recall"]
+        row |= {f"recall_{label}": recalls[label]["recall"] for label in LABELS if label in recalls}
+    if heads := scores.get("heads"):
+        scheme = next((scheme for scheme in SCHEMES if scheme in heads), min(heads))
+        row |= {metric: heads[scheme][metric] for metric in ("udas", "uuas", "uuas_legacy")}
+        row |= {f"{metric}:{name}": heads[name][metric] for name in heads for metric in ("udas", "uuas")}
+    return row
+
+
+def _found(path: Path) -> Found:
+    """A seed's folder, by the path of its metrics."""
+    config_path = path.parent / "config.yaml"
+    try:
+        config = yaml.load(read_text(config_path), yaml.CSafeLoader)
+        settings = {key: config[key] for key in ("model", "hyperparameters", "training", "seed", "corpus")}
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise _damaged(config_path, error) from error
+    return Found(path.parent, settings, _read_json(path))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(read_text(path))
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged ({' '.join(str(error).split())}): remove it and run the pipeline again")

@@ -1,0 +1,180 @@
+"""Which run plays which part in the paper, told from the settings each run records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbl import matrix
+from nbl.errors import UserError
+from nbl.matrix import Params
+
+BINDINGS = ("D-C", "D-alone", "D-wq", "D-B")
+MODELS = {
+    "npcfg": "N-PCFG",
+    "cpcfg": "C-PCFG",
+    "tnpcfg": "TN-PCFG",
+    "nlpcfg": "NL-PCFG",
+    "nlpcfg-compound": "NL-PCFG, compound",
+    "nblpcfg": "NBL-PCFG",
+}
+LEXICALISED = ("nlpcfg", "nlpcfg-compound", "nblpcfg")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A model with its hyper-parameters, its seeds and decoders; `run` is its folder's name."""
+
+    run: str
+    model: str
+    hyperparameters: dict[str, Any]
+    seeds: tuple[int, ...]
+    decoders: tuple[str, ...]
+
+    @property
+    def compound(self) -> bool:
+        """Whether its perplexity is a bound only."""
+        return self.model == "cpcfg" or bool(self.hyperparameters.get("compound"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a seed's folder records."""
+
+    path: Path
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @property
+    def run(self) -> str:
+        return self.path.parent.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All experiments of a corpus, under the names of their folders."""
+
+    experiments: dict[str, Experiment]
+
+    @classmethod
+    def of_params(cls, params: Params, corpus: str, found: Sequence[Found]) -> Plan:
+        """The experiments `params.yaml` asks for on a corpus; results of other settings are refused."""
+        everything = {**params, "corpus": corpus, "tables": None, "experiments": None}
+        planned = {experiment.name: experiment for experiment in matrix.experiments(everything)}
+        differences = [
+            f"{seed.path / 'config.yaml'}: {difference}"
+            for seed in found
+            if seed.run in planned
+            for difference in _differences(planned[seed.run], seed.config)
+        ]
+        if differences:
+            raise UserError(
+                "results were made with other settings than params.yaml has; run the pipeline again, or restore the "
+                "settings:\n  " + "\n  ".join(differences)
+            )
+        seeds = tuple(sorted(params["seeds"]))
+        return cls({e.name: Experiment(e.name, e.model, _own(e.settings), seeds, e.decoders) for e in planned.values()})
+
+    @classmethod
+    def of_results(cls, found: Sequence[Found]) -> Plan:
+        """The experiments there are results of; each is expected to have all seeds that any has."""
+        first: dict[str, Found] = {}
+        for seed in found:
+            other = first.setdefault(seed.run, seed)
+            for key in ("model", "hyperparameters", "training", "corpus"):
+                if seed.config[key] != other.config[key]:
+                    raise UserError(
+                        f"{seed.path} and {other.path} differ in more than the seed ({key} is {seed.config[key]!r} "
+                        f"and {other.config[key]!r}): delete the older one and run the pipeline again"
+                    )
+        seeds = tuple(sorted({seed.config["seed"] for seed in found}))
+        experiments = [
+            Experiment(
+                run, seed.config["model"], seed.config["hyperparameters"], seeds, tuple(seed.metrics["decoders"])
+            )
+            for run, seed in first.items()
+        ]
+        return cls({experiment.run: experiment for experiment in sorted(experiments, key=_order)})
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds an experiment has at most."""
+        return max((len(experiment.seeds) for experiment in self.experiments.values()), default=0)
+
+    def find(self, role: str) -> Experiment | None:
+        """The experiment behind a name of `published.yaml`, e.g. nblpcfg, nlpcfg-compound or nblpcfg-D-B."""
+        if role == "nlpcfg-compound":
+            return self._first(lambda e: e.model == "nlpcfg" and bool(e.hyperparameters.get("compound")))
+        model, _, binding = role.partition("-")
+        default = self.experiments.get(model)
+        if not binding or default is None:
+            return default
+        wanted = default.hyperparameters | {"binding": binding}
+        return self._first(lambda e: e.model == model and e.hyperparameters == wanted)
+
+    def bindings(self) -> dict[str, Experiment | None]:
+        """NBL-PCFG with each binding, the rest as by default."""
+        return {binding: self.find("nblpcfg" if binding == "D-C" else f"nblpcfg-{binding}") for binding in BINDINGS}
+
+    def by_d_H(self) -> list[Experiment]:
+        """NBL-PCFG with growing d_H, all else equal: the longest such series there is."""
+        series: dict[int, list[Experiment]] = {}
+        for experiment in self._plain("nblpcfg"):
+            series.setdefault(experiment.hyperparameters["NT"], []).append(experiment)
+        longest = max(series.values(), key=len, default=[])
+        return sorted(longest, key=lambda e: e.hyperparameters["d_H"])
+
+    def by_NT(self, model: str) -> list[Experiment]:
+        """NL-PCFG or NBL-PCFG with a growing number of nonterminals, all else as by default."""
+        default = self.experiments.get(model)
+        d_H = default.hyperparameters.get("d_H") if default else None
+        return sorted(
+            (e for e in self._plain(model) if e.hyperparameters.get("d_H") == d_H),
+            key=lambda e: e.hyperparameters["NT"],
+        )
+
+    def _plain(self, model: str) -> list[Experiment]:
+        """The experiments of a model that differ from its default in sizes only."""
+        return [
+            experiment
+            for experiment in self.experiments.values()
+            if experiment.model == model
+            and experiment.hyperparameters.get("binding", "D-C") == "D-C"
+            and not experiment.hyperparameters.get("compound")
+        ]
+
+    def _first(self, wanted: Any) -> Experiment | None:
+        return next(filter(wanted, self.experiments.values()), None)
+
+
+def _own(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are the model's own; PT is 2 NT if not given."""
+    own = {key: value for key, value in settings.items() if key not in matrix.TRAINING}
+    return {"PT": 2 * own["NT"]} | own if "NT" in own else own
+
+
+def _differences(planned: matrix.Experiment, config: dict[str, Any]) -> list[str]:
+    """Where what a run recorded is not what is planned."""
+    wanted = {"model": planned.model} | _own(planned.settings)
+    wanted |= {key: value for key, value in planned.settings.items() if key in matrix.TRAINING}
+    recorded = config["training"] | config["hyperparameters"] | {"model": config["model"]}
+    return [
+        f"{key} is {recorded.get(key)!r} there, {value!r} in params.yaml"
+        for key, value in wanted.items()
+        if recorded.get(key) != value
+    ]
+
+
+def _order(experiment: Experiment) -> tuple[int, bool, list[int], str]:
+    """The models in the paper's order, each first by default, then by its sizes."""
+    names = list(MODELS)
+    known = experiment.model in names
+    sizes = [experiment.hyperparameters.get(key, 0) for key in ("NT", "d_H")]
+    return (
+        names.index(experiment.model) if known else len(names),
+        experiment.run != experiment.model,
+        sizes,
+        experiment.run,
+    )

@@ -1,0 +1,110 @@
+"""Means with their spread over seeds, and tests that are exact for as few values as there are seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from statistics import fmean, stdev
+
+import numpy as np
+
+# One-sided level of all tests: the smallest p four pairs can give. So four seeds decide if all four agree.
+ALPHA = 1 / 16
+MAX_ARRANGEMENTS = 100_000  # beyond, a test draws that many at random
+# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom; from 30 on the last is close enough.
+T_QUANTILES = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Values of several seeds: mean and standard deviation (n - 1), and how many seeds there should be."""
+
+    values: tuple[float, ...]
+    expected: int
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
+
+    @property
+    def std(self) -> float:
+        """0 for a single value, whose spread is unknown."""
+        return stdev(self.values) if self.n > 1 else 0.0
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95 % t-interval of the mean; infinite for a single value.
+
+        >>> round(Summary((1.0, 2.0, 3.0), 3).half_width, 3)
+        2.484
+        """
+        if self.n < 2:
+            return math.inf
+        quantile = T_QUANTILES[min(self.n - 1, len(T_QUANTILES)) - 1]
+        return quantile * self.std / math.sqrt(self.n)
+
+
+def permutation_test(larger: Sequence[float], smaller: Sequence[float]) -> float:
+    """One-sided p that the mean of `larger` exceeds that of `smaller` only by chance.
+
+    The share of all ways to deal the values to two groups of these sizes whose difference of sums is at
+    least as large: exact.
+
+    >>> permutation_test([3, 4], [1, 2]), permutation_test([1, 2], [3, 4])  # 1 of 6, 6 of 6
+    (0.16666666666666666, 1.0)
+    """
+    values, n = np.array([*larger, *smaller], dtype=float), len(larger)
+    if math.comb(len(values), n) <= MAX_ARRANGEMENTS:
+        groups = np.array(list(combinations(range(len(values)), n)))
+    else:
+        generator = np.random.default_rng(0)
+        groups = generator.permuted(np.tile(np.arange(len(values)), (MAX_ARRANGEMENTS, 1)), axis=1)[:, :n]
+        groups = np.vstack([np.arange(n), groups])
+    return _share(values[groups].sum(axis=1), sum(larger))
+
+
+def sign_flip_test(differences: Sequence[float]) -> float:
+    """One-sided p that paired differences are above 0 only by chance.
+
+    The share of all choices of signs whose sum is at least as large: exact.
+
+    >>> sign_flip_test([1.0, 2.0]), sign_flip_test([-1.0, 2.0])
+    (0.25, 0.5)
+    """
+    values = np.array(differences, dtype=float)
+    if 2 ** len(values) <= MAX_ARRANGEMENTS:
+        signs = np.array(list(product((1, -1), repeat=len(values))))
+    else:
+        signs = np.random.default_rng(0).choice((1, -1), size=(MAX_ARRANGEMENTS, len(values)))
+        signs = np.vstack([np.ones_like(signs[:1]), signs])
+    return _share(signs @ values, values.sum())
+
+
+def _share(statistics: np.ndarray, observed: float) -> float:
+    """How many are at least as large as the observed one; sums in another order may differ by rounding."""
+    tolerance = 1e-9 * (1 + abs(observed))
+    return float(np.mean(statistics >= observed - tolerance))
+
+
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Least-squares slope of log seconds over log size, and its standard error (nan for two points).
+
+    >>> exponent([10, 20, 40], [1.0, 8.0, 64.0])[0]
+    3.0
+    """
+    x, y = np.log(np.array(sizes, dtype=float)), np.log(np.array(seconds, dtype=float))
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y / (x @ x))
+    freedom = len(x) - 2
+    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / freedom / float(x @ x)) if freedom else math.nan
+    return round(slope, 12), error

@@ -1,0 +1,102 @@
+"""A trained grammar at work: the model of a run with its vocabulary, on a device, and its predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from nbl.corpus.batches import sorted_batches, to_tensors
+from nbl.corpus.sentence import Sentence
+from nbl.corpus.vocab import Vocabulary
+from nbl.device import use_device
+from nbl.errors import UserError
+from nbl.models import load
+from nbl.models.base import Grammar
+from nbl.predictions import Prediction
+from nbl.run_folder import RunFolder, read_run
+
+Advance = Callable[[int], None]  # called with the number of sentences done since the last call
+
+
+class Trained(NamedTuple):
+    """The model is in evaluation mode, on the device."""
+
+    run: RunFolder
+    model: Grammar
+    vocabulary: Vocabulary
+    device: torch.device
+
+
+@contextmanager
+def open_run(folder: Path, device: str = "auto", corpus_dir: Path | None = None) -> Iterator[Trained]:
+    """The trained grammar of a run, ours until the end if on a GPU.
+
+    The vocabulary is the run's own `vocab.txt`, or that of the corpus it was trained on. It works with as
+    many threads as the run was trained with, since results depend on them in the last digits.
+    """
+    run = read_run(folder)
+    vocabulary = run_vocabulary(run, corpus_dir)
+    torch.set_num_threads(run.threads)
+    with use_device(device) as chosen:
+        yield Trained(run, load(folder).to(chosen), vocabulary, chosen)
+
+
+def run_vocabulary(run: RunFolder, corpus_dir: Path | None) -> Vocabulary:
+    """The vocabulary that the run's word numbers belong to; another one is refused."""
+    path = (corpus_dir or run.path) / "vocab.txt"
+    if not path.exists():
+        raise UserError(f"there is no {path}: name the corpus the run was trained on with --corpus-dir")
+    vocabulary = Vocabulary.read(path)
+    if vocabulary.digest != run.corpus["vocabulary_sha256"]:
+        raise UserError(
+            f"{path} is not the vocabulary of the run: corpus.vocabulary_sha256 is "
+            f"{run.corpus['vocabulary_sha256']!r} in {run.path / 'config.yaml'}, {vocabulary.digest!r} here"
+        )
+    return vocabulary
+
+
+def log_probs(trained: Trained, sentences: Sequence[Sentence]) -> list[float]:
+    """log p of each sentence of two or more words, in their order; see `Grammar.log_likelihood`."""
+    result = [0.0] * len(sentences)
+    for batch in sorted_batches([len(sentence) for sentence in sentences]):
+        words, lengths = to_tensors([sentences[k] for k in batch], trained.device)
+        with torch.no_grad():
+            values = trained.model.log_likelihood(words, lengths).tolist()
+        for k, value in zip(batch, values, strict=True):
+            result[k] = _checked(value, sentences[k])
+    return result
+
+
+def predict(
+    trained: Trained,
+    sentences: Sequence[Sentence],
+    decoder: str,
+    legacy: bool = False,
+    advance: Advance = lambda done: None,
+) -> list[Prediction]:
+    """Parse sentences of two or more words; predictions come in their order."""
+    result: dict[int, Prediction] = {}
+    for batch in sorted_batches([len(sentence) for sentence in sentences]):
+        chosen = [sentences[k] for k in batch]
+        words, lengths = to_tensors(chosen, trained.device)
+        with torch.no_grad():
+            values = trained.model.log_likelihood(words, lengths).tolist()
+        parses = trained.model.parse(words, lengths, decoder=decoder, legacy=legacy)
+        for k, sentence, parse, value in zip(batch, chosen, parses, values, strict=True):
+            of_tree = _checked(parse.log_prob, sentence) if decoder == "cyk" else None
+            log_prob = _checked(value, sentence)
+            result[k] = Prediction(sentence.id, len(sentence), parse.spans, parse.heads, log_prob, of_tree)
+        advance(len(batch))
+    return [result[k] for k in range(len(sentences))]
+
+
+def _checked(log_prob: float, sentence: Sentence) -> float:
+    """Six decimals, all that single precision is good for."""
+    if not math.isfinite(log_prob):
+        raise UserError(f"log p of sentence {sentence.id} is {log_prob}: train again with a lower lr")
+    return round(log_prob, 6)

@@ -1,0 +1,250 @@
+"""Verdicts: the tests behind them, the rule, and what they say of results made to show or refute a claim."""
+
+import json
+import math
+import sys
+from itertools import permutations, product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from fake_results import BLEXICAL, IMPLEMENTATIONS, SIZES, fake_params, write_results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbl import cli
+from nbl.report import claims
+from nbl.report.analysis import Analysis
+from nbl.report.check import band, check
+from nbl.report.frame import Results
+from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, REPRODUCED, Comparison, judge
+from nbl.report.plan import Experiment, Plan
+from nbl.report.published import Cell, read_published
+from nbl.report.speed import speed
+from nbl.report.statistics import Summary, exponent, permutation_test, sign_flip_test
+
+PUBLISHED = Path(__file__).parent.parent / "paper_tables" / "published.yaml"
+VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=4)
+
+
+@given(VALUES, VALUES)
+@settings(max_examples=50, deadline=None)
+def test_the_permutation_test_is_exact(larger, smaller):
+    """Against all orders of the values, each of which deals two groups."""
+    orders = list(permutations([*larger, *smaller]))
+    extreme = sum(sum(order[: len(larger)]) >= sum(larger) for order in orders)
+    assert permutation_test(larger, smaller) == pytest.approx(extreme / len(orders))
+
+
+@given(st.lists(st.integers(-20, 20), min_size=1, max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_the_sign_flip_test_is_exact(differences):
+    choices = list(product((1, -1), repeat=len(differences)))
+    extreme = sum(sum(s * d for s, d in zip(signs, differences, strict=True)) >= sum(differences) for signs in choices)
+    assert sign_flip_test(differences) == pytest.approx(extreme / len(choices))
+
+
+def test_large_samples_are_drawn_and_repeatable():
+    low, high = [float(k) for k in range(30)], [float(k) + 30 for k in range(30)]
+    assert permutation_test(high, low) == permutation_test(high, low) < 0.001
+    assert sign_flip_test(high) < 0.001
+    assert permutation_test(low, low) > 0.4
+
+
+def test_four_seeds_decide_if_they_all_agree():
+    assert sign_flip_test([1, 2, 3, 4]) == 1 / 16
+    assert judge([Comparison(2.5, 1 / 16)]) == REPRODUCED
+    assert judge([Comparison(2.5, 1 / 15)]) == CANNOT_TELL
+    assert judge([Comparison(2.5, 0.01), Comparison(-0.1, 0.6)]) == NOT_REPRODUCED
+    assert judge([Comparison(2.5, 0.01), Comparison(None)]) == CANNOT_TELL
+    assert judge([]) == CANNOT_TELL
+
+
+def test_exponents_have_an_error():
+    slope, error = exponent([10, 20, 40], [1.0, 9.0, 64.0])
+    assert slope == pytest.approx(3.0)
+    assert error > 0
+    assert math.isnan(exponent([10, 20], [1.0, 8.0])[1])
+
+
+def results_of(scores, corpus="toy", bench=None):
+    """Results from (run, decoder, metric) -> values of the seeds; runs are those named below."""
+    runs = {
+        "npcfg": ("npcfg", SIZES),
+        "nlpcfg": ("nlpcfg", SIZES | {"compound": False}),
+        "nlpcfg-NT=10": ("nlpcfg", SIZES | {"NT": 10, "compound": False}),
+        "nblpcfg": ("nblpcfg", BLEXICAL),
+        "nblpcfg-NT=10": ("nblpcfg", BLEXICAL | {"NT": 10}),
+        "nblpcfg-d_H=5": ("nblpcfg", BLEXICAL | {"d_H": 5}),
+        "nblpcfg-d_H=60": ("nblpcfg", BLEXICAL | {"d_H": 60}),
+        **{f"nblpcfg-{b}": ("nblpcfg", BLEXICAL | {"binding": b}) for b in ("D-alone", "D-wq", "D-B")},
+    }
+    cells: dict = {}
+    for (run, decoder, metric), values in scores.items():
+        for seed, value in enumerate(values):
+            cells.setdefault((run, seed, decoder), {})[metric] = value
+    rows = [{"run": r, "seed": s, "decoder": d} | values for (r, s, d), values in cells.items()]
+    named = {run for run, _, _ in scores}
+    plan = Plan({run: Experiment(run, *runs[run], (0, 1, 2, 3), ("cyk", "mbr")) for run in runs if run in named})
+    return Results(
+        corpus, Path("nowhere"), plan, pd.DataFrame(rows), {}, bench if bench is not None else pd.DataFrame()
+    )
+
+
+def verdicts(found) -> dict[str, str]:
+    return {entry.key: entry.verdict for entry in found}
+
+
+LOW, MIDDLE, HIGH = (10.0, 11.0, 12.0, 13.0), (11.5, 12.5, 12.0, 13.0), (20.0, 21.0, 22.0, 23.0)
+
+
+@pytest.mark.parametrize(
+    ("nbl", "nl", "expected"),
+    [
+        (HIGH, LOW, REPRODUCED),
+        (LOW, HIGH, NOT_REPRODUCED),
+        (MIDDLE, LOW, CANNOT_TELL),  # higher, but not clearly
+        (HIGH, (), CANNOT_TELL),
+        (HIGH[:1], LOW[:1], CANNOT_TELL),  # one seed each decides nothing
+    ],
+)
+def test_nbl_beats_nl(nbl, nl, expected):
+    scores = {}
+    for decoder in ("cyk", "mbr"):
+        scores |= {("nblpcfg", decoder, "f1"): nbl, ("nlpcfg", decoder, "f1"): nl or (math.nan,)}
+    found = verdicts(claims.main(results_of(scores)))
+    assert found["nbl-beats-nl-f1"] == expected
+    assert found["nbl-best-f1"] == expected
+
+
+def test_lower_perplexity_is_better():
+    scores = {("nblpcfg", "mbr", "perplexity"): LOW, ("nlpcfg", "mbr", "perplexity"): HIGH}
+    assert verdicts(claims.main(results_of(scores)))["nbl-beats-nl-perplexity"] == REPRODUCED
+
+
+def test_decoders_are_compared_seed_by_seed():
+    """A small gain of every seed counts, however much the seeds differ from each other."""
+    spread = (10.0, 30.0, 50.0, 70.0)
+    better = tuple(value + 0.5 for value in spread)
+    scores = {("nblpcfg", "cyk", "f1"): spread, ("nblpcfg", "mbr", "f1"): better}
+    assert verdicts(claims.main(results_of(scores)))["mbr-beats-cyk-f1"] == REPRODUCED
+    scores = {("nblpcfg", "cyk", "f1"): better, ("nblpcfg", "mbr", "f1"): spread}
+    assert verdicts(claims.main(results_of(scores)))["mbr-beats-cyk-f1"] == NOT_REPRODUCED
+
+
+@pytest.mark.parametrize(
+    ("small", "default", "large", "expected"),
+    [
+        (40.0, 20.0, 19.0, REPRODUCED),
+        (40.0, 20.0, 12.0, NOT_REPRODUCED),  # goes on falling
+        (20.0, 30.0, 30.0, NOT_REPRODUCED),
+        (20.05, 20.0, 20.0, CANNOT_TELL),  # no clear gain before
+    ],
+)
+def test_the_plateau_in_d_H(small, default, large, expected):
+    runs = {"nblpcfg-d_H=5": small, "nblpcfg": default, "nblpcfg-d_H=60": large}
+    noise = (-0.3, -0.1, 0.1, 0.3)
+    scores = {(run, "mbr", "perplexity"): [value + n for n in noise] for run, value in runs.items()}
+    assert verdicts(claims.d_H(results_of(scores)))["dh-plateau"] == expected
+
+
+def test_nonterminals():
+    scores = {
+        ("nlpcfg", "mbr", "f1"): LOW,
+        ("nlpcfg-NT=10", "mbr", "f1"): HIGH,
+        ("nblpcfg", "mbr", "f1"): HIGH,
+        ("nblpcfg-NT=10", "mbr", "f1"): HIGH,
+    }
+    found = verdicts(claims.nonterminals(results_of(scores)))
+    assert found["nl-gains-f1"] == found["nbl-hardly-f1"] == REPRODUCED
+    assert found["nl-gains-perplexity"] == found["nbl-hardly-perplexity"] == CANNOT_TELL
+    scores["nblpcfg", "mbr", "f1"] = LOW
+    assert verdicts(claims.nonterminals(results_of(scores)))["nbl-hardly-f1"] == NOT_REPRODUCED
+
+
+def test_bindings():
+    scores = {(f"nblpcfg-{b}", "mbr", m): LOW for b in ("D-alone", "D-wq", "D-B") for m in ("f1", "udas")}
+    scores |= {("nblpcfg", "mbr", "f1"): HIGH, ("nblpcfg", "mbr", "udas"): HIGH}
+    found = verdicts(claims.bindings(results_of(scores)))
+    assert found["dc-best-f1"] == REPRODUCED
+    assert found["dwq-best-udas"] == NOT_REPRODUCED
+    assert found["db-lower-udas"] == NOT_REPRODUCED  # D-B and D-wq are equal
+    assert found["dc-best-perplexity"] == CANNOT_TELL
+
+
+def bench(times) -> pd.DataFrame:
+    """Rows with quartiles 5 % around the median, for l = 30 and growing m."""
+    rows = [
+        {"implementation": name, "b": 1, "l": 30, "m": m, "median": seconds(30, m)}
+        for name, seconds in times.items()
+        for m in (5, 10, 20, 30)
+    ]
+    frame = pd.DataFrame(rows)
+    return frame.assign(low=frame["median"] * 0.95, high=frame["median"] * 1.05)
+
+
+def test_speed_claims():
+    three = {name: IMPLEMENTATIONS[name] for name in ("NBL, torch", "NL, C1-1 cached", "NL, C1-2 cached")}
+    found = verdicts(speed(results_of({}, bench=bench(three))))
+    assert found["nbl-fastest-m"] == REPRODUCED
+    assert found["growth-in-m"] == REPRODUCED
+    assert found["c-two-faster-m"] == NOT_REPRODUCED
+    three["NBL, torch"] = three["NL, C1-2 cached"]
+    assert verdicts(speed(results_of({}, bench=bench(three))))["growth-in-m"] == NOT_REPRODUCED
+    assert set(verdicts(speed(results_of({}))).values()) == {CANNOT_TELL}
+
+
+@pytest.mark.parametrize(
+    ("corpus", "near", "far"),
+    [
+        ("wsj", REPRODUCED, NOT_REPRODUCED),
+        ("open", "not comparable (within the band)", "not comparable (outside the band)"),
+        ("toy", "not comparable", "not comparable"),
+    ],
+)
+def test_cells(corpus, near, far):
+    scores = {
+        ("nblpcfg", "mbr", "f1"): (58.0, 60.0, 62.0, 60.0),  # 60.4 in the paper
+        ("nblpcfg", "mbr", "udas"): (58.0, 60.0, 62.0, 60.0),  # 39.1
+        ("nlpcfg", "cyk", "f1"): (53.3,),  # one seed: no spread, no verdict
+    }
+    results = results_of(scores, corpus)
+    cells = check(results, read_published(PUBLISHED), Analysis(results)).cells
+    found = {(e.cell.table, e.cell.run, e.cell.decoder, e.cell.metric): e.verdict for e in cells}
+    assert found["main_result", "nblpcfg", "mbr", "f1"] == near
+    assert found["bindings", "nblpcfg", "mbr", "f1"] == near
+    assert found["main_result", "nblpcfg", "mbr", "udas"] == far
+    assert found["main_result", "nlpcfg", "cyk", "f1"] == CANNOT_TELL
+    assert found["main_result", "nlpcfg", "mbr", "f1"] == CANNOT_TELL
+    assert len(cells) == 70  # S-DIORA and StructFormer, four numbers, are no grammars of ours
+
+
+def test_the_band():
+    ours = Summary((58.0, 62.0), 2)  # standard deviation 2.828
+    assert band(ours, Cell("t", 1, "nblpcfg", "f1", 60.0, std=2.0), 4) == pytest.approx(
+        2 * math.sqrt(8 / 2 + 4 / 4) + 0.05
+    )
+    assert band(ours, Cell("t", 1, "nblpcfg", "f1", 60.0), 4) == pytest.approx(2 * math.sqrt(8 / 2 + 8 / 4) + 0.05)
+    assert band(Summary((60.0,), 4), Cell("t", 1, "nblpcfg", "f1", 60.0), 4) is None
+
+
+def test_the_command_prints_and_writes_every_verdict(tmp_path, monkeypatch, capsys):
+    write_results(tmp_path / "results", seeds=(0, 1), runs=("npcfg", "nlpcfg", "nblpcfg"))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(fake_params()))
+    arguments = ["check", "--corpus", "toy", "--results", tmp_path / "results", "--out", tmp_path / "out"]
+    arguments += ["--params", tmp_path / "params.yaml", "--published", PUBLISHED]
+    monkeypatch.setattr(sys, "argv", ["nbl", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    printed = " ".join(capsys.readouterr().out.split())
+    document = json.loads((tmp_path / "out" / "check.json").read_text())
+    keys = [entry["key"] for entry in document["claims"]]
+    assert len(keys) == len(set(keys)) > 30
+    assert len(document["cells"]) == 70
+    assert {entry["verdict"] for entry in document["claims"]} <= {REPRODUCED, NOT_REPRODUCED, CANNOT_TELL}
+    counted = sum(entry["verdict"] == CANNOT_TELL for entry in document["claims"])
+    assert f"{counted} cannot tell" in printed
+    text = (tmp_path / "out" / "check.tex").read_text()
+    assert text.count("cannot tell") >= counted

@@ -1,0 +1,83 @@
+"""Native kernels are compiled once, safely, and torch does the work where they cannot be."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from nbl import native
+from nbl.bench.random_rules import random_rules
+from nbl.inside import bilexical, bilexical_native
+
+ANSWER = 'extern "C" int answer() { return %s; }\n'
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder, and no memory of libraries loaded or refused before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NBL_NATIVE", raising=False)
+    native.library.cache_clear()
+    bilexical_native._library.cache_clear()
+    yield tmp_path / "cache" / "nbl"
+    native.library.cache_clear()
+    bilexical_native._library.cache_clear()
+
+
+@pytest.fixture
+def compiler():
+    try:
+        subprocess.run([os.environ.get("CXX", "g++"), "--version"], check=True, capture_output=True)
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("no C++ compiler")
+
+
+def source(folder: Path, text: str) -> Path:
+    path = folder / "kernel.cpp"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_library_is_compiled_once_for_each_version_of_its_source(cache, tmp_path):
+    assert native.library(source(tmp_path, ANSWER % 42)).answer() == 42
+    native.library.cache_clear()
+    assert native.library(source(tmp_path, ANSWER % 42)).answer() == 42
+    assert len(list(cache.iterdir())) == 1
+    native.library.cache_clear()
+    assert native.library(source(tmp_path, ANSWER % 43)).answer() == 43
+    assert len(list(cache.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("compiler")
+def test_several_processes_may_compile_at_once(cache, tmp_path):
+    path = source(tmp_path, ANSWER % 42)
+    program = f"from pathlib import Path; from nbl.native import library; print(library(Path({str(path)!r})).answer())"
+    command = [sys.executable, "-c", program]
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True), range(3)))
+    assert [run.stdout for run in runs] == ["42\n"] * 3, runs[0].stderr
+    assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypatch, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    rules = random_rules("D-C", 1, 4, 2, 2, 3, seed=0)
+    lengths = torch.tensor([4])
+    with pytest.warns(UserWarning, match="no native bilexical_float64 kernel") as notices:
+        first, second = (bilexical.inside(rules, lengths) for _ in range(2))
+    assert len(notices) == 1
+    assert first == second == bilexical.inside(rules, lengths, allow_native=False)
+    assert not cache.exists()
+
+
+def test_the_native_kernels_can_be_switched_off(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("NBL_NATIVE", "0")
+    assert native.library(source(tmp_path, ANSWER % 42)) is None
+    assert not bilexical_native.available(torch.float32)
+    assert not cache.exists()

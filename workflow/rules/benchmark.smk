@@ -1,0 +1,28 @@
+# The speed of the inside algorithms on this machine.
+
+
+rule benchmark_all:
+    input:
+        expand(f"{RESULTS}/bench/{{part}}.csv", part=SETTINGS["benchmark"]["parts"]),
+
+
+# With all cores for itself, it runs alone, so that no other job disturbs the measurement.
+rule benchmark:
+    input:
+        code=modules("bench/*", "inside/*", "models/*", "decode/*"),
+    output:
+        rules.benchmark_all.input,
+        f"{RESULTS}/bench/summary.json",
+    log:
+        f"{LOGS}/benchmark.log",
+    benchmark:
+        f"{LOGS}/benchmark.benchmark.tsv"
+    threads: workflow.cores
+    params:
+        options=" ".join(
+            [f"--part {part}" for part in SETTINGS["benchmark"]["parts"]]
+            + ["--quick"] * SETTINGS["benchmark"]["quick"]
+            + [f"--rounds {SETTINGS['benchmark']['rounds']}"]
+        ),
+    shell:
+        "nbl bench --out $(dirname {output[0]}) {params.options} > {log} 2>&1"

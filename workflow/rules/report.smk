@@ -1,0 +1,52 @@
+# Results -> one file of metrics and one of training curves, the paper's tables and figures.
+TEX = "main_result label_recall bindings seeds corpus complexity decoders qualitative"
+TEX += " numbers check bayesnet paper"
+FIGURES = "f1_perp_rank f1_perp_nt das_h das_nt time_length time_nt"
+
+
+rule report_all:
+    input:
+        expand(f"{RESULTS}/{{name}}", name=["metrics.json", "seeds.csv", "history.csv"]),
+        expand(f"{TABLES}/{{name}}.tex", name=TEX.split()),
+        expand(f"{TABLES}/{{name}}.{{kind}}", name=FIGURES.split(), kind=["pdf", "png"]),
+        f"{TABLES}/check.json",
+
+
+rule collect:
+    input:
+        made(run_files("train.sha256", "evaluate.sha256")),
+        code=modules("collect.py", "run_status.py", "matrix.py"),
+    output:
+        expand(f"{RESULTS}/{{name}}", name=["metrics.json", "seeds.csv", "history.csv"]),
+    log:
+        f"{LOGS}/collect.log",
+    benchmark:
+        f"{LOGS}/collect.benchmark.tsv"
+    params:
+        selection=SELECTION,
+    shell:
+        "nbl collect --config {params.selection:q} --results results > {log} 2>&1"
+
+
+rule report:
+    input:
+        made(run_files("evaluate.sha256")),
+        rules.collect.output,
+        rules.corpus.output,
+        bench=made(rules.benchmark_all.input),
+        published="paper_tables/published.yaml",
+        code=modules("report/*", "metrics.py", "baselines.py"),
+    output:
+        expand(f"{TABLES}/{{name}}.tex", name=TEX.split()),
+        expand(f"{TABLES}/{{name}}.{{kind}}", name=FIGURES.split(), kind=["pdf", "png"]),
+        f"{TABLES}/check.json",
+    log:
+        f"{LOGS}/report.log",
+    benchmark:
+        f"{LOGS}/report.benchmark.tsv"
+    shell:
+        "nbl tables --corpus "
+        + CORPUS
+        + " --results results --out "
+        + TABLES
+        + " > {log} 2>&1"

@@ -1,0 +1,64 @@
+# Corpus -> trained grammars -> predictions and metrics, for every run of the matrix.
+
+
+rule runs:
+    input:
+        run_files("train.sha256", "evaluate.sha256", "metrics.json"),
+
+
+# A run that was interrupted has a resume.pt in its folder and goes on from it.
+rule train:
+    input:
+        corpus=CORPUS_FILES,
+        code=GRAMMAR_CODE + modules("train.py", "run.py", "config.py", "seed.py"),
+    output:
+        f"{RUN}/config.yaml",
+        f"{RUN}/vocab.txt",
+        f"{RUN}/history.csv",
+        f"{RUN}/checkpoint.pt",
+        sums=f"{RUN}/train.sha256",
+    log:
+        f"{LOGS}/{{run}}/seed{{seed}}.train.log",
+    benchmark:
+        f"{LOGS}/{{run}}/seed{{seed}}.train.benchmark.tsv"
+    threads: 1
+    resources:
+        gpu=int(SETTINGS["device"] != "cpu"),
+    params:
+        options=lambda wildcards: (
+            f"--model {EXPERIMENTS[wildcards.run].model} --device {SETTINGS['device']}"
+            f" --set {' '.join(EXPERIMENTS[wildcards.run].assignments)}"
+        ),
+    shell:
+        "(folder=$(dirname {output.sums:q}); "
+        "nbl train --corpus-dir $(dirname {input.corpus[0]}) --out $folder --replace"
+        " --seed {wildcards.seed} {params.options}; "
+        "cd $folder; sha256sum config.yaml vocab.txt history.csv checkpoint.pt > train.sha256"
+        ") > {log} 2>&1"
+
+
+rule evaluate:
+    input:
+        run=multiext(f"{RUN}/", "config.yaml", "checkpoint.pt"),
+        corpus=CORPUS_FILES,
+        code=GRAMMAR_CODE
+        + modules("trained.py", "run_folder.py", "predictions.py", "evaluate.py"),
+    output:
+        f"{RUN}/metrics.json",
+        f"{RUN}/predictions.mbr.jsonl",
+        sums=f"{RUN}/evaluate.sha256",
+    log:
+        f"{LOGS}/{{run}}/seed{{seed}}.evaluate.log",
+    benchmark:
+        f"{LOGS}/{{run}}/seed{{seed}}.evaluate.benchmark.tsv"
+    threads: 1
+    resources:
+        gpu=int(SETTINGS["device"] != "cpu"),
+    params:
+        calls=lambda wildcards: evaluate_calls(EXPERIMENTS[wildcards.run].decoders),
+    shell:
+        "(folder=$(dirname {output.sums:q}); "
+        "for options in {params.calls:q}; do"
+        " nbl evaluate $folder --corpus-dir $(dirname {input.corpus[0]}) $options; done; "
+        "cd $folder; sha256sum metrics.json predictions.*.jsonl > evaluate.sha256"
+        ") > {log} 2>&1"
