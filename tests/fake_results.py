@@ -156,18 +156,18 @@ def write_results(results: Path, corpus: str = "toy", seeds=SEEDS, runs=tuple(RU
 
 
 def fake_params(corpus: str = "toy", seeds=SEEDS) -> dict:
-    """The parameters that ask for all `RUNS`."""
+    """The project's parameters, but asking for all `RUNS` on one corpus."""
     models = {model: {k: v for k, v in RUNS[model][1].items() if k != "PT"} for model in MODELS}
     experiments = {
         run: {"model": model} | {k: v for k, v in sizes.items() if k != "PT" and v != models[model][k]}
         for run, (model, sizes, *_) in RUNS.items()
     }
-    tier = {"source": None, "min_count": 1, "share": True, "device": "cpu", "training": {"lr": 0.001}}
-    tier |= {"benchmark": {"parts": ["inside"], "quick": True, "rounds": 1}, "models": models}
-    tier |= {"experiments": experiments, "tables": {"main": list(RUNS), "decoders": ["nlpcfg"]}}
+    params = yaml.safe_load((Path(__file__).parent.parent / "params.yaml").read_text())
+    tier = params["corpora"]["toy"] | {"training": {"lr": 0.001}, "models": models, "experiments": experiments}
+    tier["tables"] = {"main": list(RUNS), "decoders": ["nlpcfg"]}
     decoders = {"main": ["cyk", "mbr"], "decoders": ["cyk-legacy", "mbr-legacy"]}
-    params = {"corpus": corpus, "seeds": list(seeds), "tables": None, "experiments": None, "decoders": decoders}
-    return params | {"max_words": 10000, "corpora": {corpus: tier}}
+    chosen = {"corpus": corpus, "seeds": list(seeds), "tables": None, "experiments": None, "decoders": decoders}
+    return params | chosen | {"corpora": {corpus: tier}}
 
 
 def change_metrics(path: Path, **scores: float) -> None:

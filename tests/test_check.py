@@ -193,6 +193,8 @@ def test_speed_claims():
     three["NBL, torch"] = three["NL, C1-2 cached"]
     assert verdicts(speed(results_of({}, bench=bench(three))))["growth-in-m"] == NOT_REPRODUCED
     assert set(verdicts(speed(results_of({}))).values()) == {CANNOT_TELL}
+    small = bench(three).query("m <= 10")  # says nothing about many nonterminals
+    assert verdicts(speed(results_of({}, bench=small)))["nbl-fastest-m"] == CANNOT_TELL
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,18 @@ class Results:
 
     def values(self, experiment: Experiment | None, decoder: str, metric: str) -> dict[int, float]:
         """A metric of an experiment's seeds; a seed without it is left out."""
-        if experiment is None or self.scores.empty or metric not in self.scores:
+        columns = self._columns.get((experiment.run, decoder), {}) if experiment else {}
+        return columns.get(metric, {})
+
+    @cached_property
+    def _columns(self) -> dict[Any, dict[str, dict[Any, float]]]:
+        """(run, decoder) -> metric -> seed -> value."""
+        if self.scores.empty:
             return {}
-        rows = self.scores[(self.scores["run"] == experiment.run) & (self.scores["decoder"] == decoder)]
-        return dict(rows.set_index("seed")[metric].dropna().sort_index())
+        return {
+            key: {str(metric): values.dropna().to_dict() for metric, values in rows.items()}
+            for key, rows in self.scores.sort_values("seed").set_index("seed").groupby(["run", "decoder"])
+        }
 
     def summary(self, experiment: Experiment | None, decoder: str, metric: str) -> Summary:
         """The same as mean and spread; no seed is expected to have what the plan does not ask for."""

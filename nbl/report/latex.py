@@ -100,7 +100,7 @@ def is_best(summary: Summary, printed: str | None, digits: int = 1) -> bool:
 
 def table(name: str, caption: str, alignment: str, head: Sequence[Row], rows: Sequence[Row], wide: bool = True) -> str:
     """A float with a caption below; `wide` sets it smaller and its columns closer."""
-    size = r"\footnotesize\setlength{\tabcolsep}{3.5pt}" if wide else r"\small"
+    size = r"\footnotesize\setlength{\tabcolsep}{2.5pt}" if wide else r"\small"
     lines = [r"\begin{table}[htbp]", rf"\centering{size}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
     lines += [*map(_line, head), RULE, *map(_line, rows), r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\caption{{\label{{tab:{name}}}{caption}}}", r"\end{table}"]

@@ -20,6 +20,7 @@ MODELS = {
     "nlpcfg-compound": "NL-PCFG, compound",
     "nblpcfg": "NBL-PCFG",
 }
+MAX_TOLD = 10  # runs of other settings that an error names
 LEXICALISED = ("nlpcfg", "nlpcfg-compound", "nblpcfg")
 
 
@@ -63,16 +64,16 @@ class Plan:
         """The experiments `params.yaml` asks for on a corpus; results of other settings are refused."""
         everything = {**params, "corpus": corpus, "tables": None, "experiments": None}
         planned = {experiment.name: experiment for experiment in matrix.experiments(everything)}
-        differences = [
-            f"{seed.path / 'config.yaml'}: {difference}"
+        told = [
+            f"{seed.path}: {'; '.join(differences)}"
             for seed in found
-            if seed.run in planned
-            for difference in _differences(planned[seed.run], seed.config)
+            if seed.run in planned and (differences := _differences(planned[seed.run], seed.config))
         ]
-        if differences:
+        if told:
+            more = [f"and {len(told) - MAX_TOLD} more"] if len(told) > MAX_TOLD else []
             raise UserError(
                 "results were made with other settings than params.yaml has; run the pipeline again, or restore the "
-                "settings:\n  " + "\n  ".join(differences)
+                "settings:\n  " + "\n  ".join(told[:MAX_TOLD] + more)
             )
         seeds = tuple(sorted(params["seeds"]))
         return cls({e.name: Experiment(e.name, e.model, _own(e.settings), seeds, e.decoders) for e in planned.values()})

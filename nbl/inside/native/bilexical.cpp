@@ -8,6 +8,9 @@
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace {
 
@@ -16,6 +19,7 @@ class Sentence : public Outside {
     using Outside::Outside;
 
     void solve() {
+        ask_for_large_pages();
         pack();
         inside();
         const double log_Z = goal();
@@ -27,8 +31,16 @@ class Sentence : public Outside {
     }
 
   private:
+    // The chart is read with large strides: with pages of the usual 4 KB, a fifth of the time goes into finding them.
+    void ask_for_large_pages() const {
+#if defined(__linux__)
+        const uintptr_t start = (uintptr_t(base) + 4095) / 4096 * 4096, end = uintptr_t(base + used) / 4096 * 4096;
+        if (start < end) madvise((void*)start, end - start, MADV_HUGEPAGE);  // a wish: failure does not matter
+#endif
+    }
+
     // The posterior of an arc from p to q: for each span with q in it and p outside, dK as far as it comes from the
-    // head p, times the part of K that comes from the head problem.
+    // head p, times the part of K that comes from the head q.
     void arcs() const {
         for (int c = 0; c < panels; c++)
             for (int j = 1; j <= l; j++)
