@@ -61,7 +61,7 @@ class Run:
     def _open(self, here: dict[str, str]) -> None:
         """Take up what the folder holds, or begin."""
         refuse_other_run(self.config, self.out)
-        for name in (*RESULTS, "resume.pt"):  # what a killed process was writing
+        for name in (*RESULTS, "vocab.txt", "resume.pt"):  # what a killed process was writing
             for half_written in self.out.glob(f".{name}.*"):
                 half_written.unlink()
         resume = self.out / "resume.pt"
