@@ -1,20 +1,65 @@
-"""The pipeline from end to end, in a copy of the project: run, rerun, change, break."""
+"""The pipeline from end to end, in a copy of the project with a small matrix: run, rerun, change, break, clone."""
 
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 PROJECT = Path(__file__).parent.parent
-PARTS = ("nbl", "workflow", "params.yaml", "dvc.yaml", ".dvc/config", ".dvcignore", ".gitignore")
+PARTS = ("nbl", "workflow", "dvc.yaml", ".dvc/config", ".dvcignore", ".gitignore", "paper_tables/published.yaml")
+TABLES = {
+    "main": ["nblpcfg"],
+    "bindings": ["nblpcfg", "nblpcfg-binding=D-B"],
+}
+RUNS = [f"results/toy/runs/{name}/seed{seed}" for name in TABLES["bindings"] for seed in (0, 1)]
+CHANGED = RUNS[2:]  # those of D-B
+# Measuring takes minutes; what is to be seen here is when it happens.
+BENCH = """
+from pathlib import Path
+import typer
+from nbl.files import write_text
+
+def bench(
+    out: Path = typer.Option(),
+    part: list[str] = typer.Option(),
+    rounds: int = typer.Option(),
+    quick: bool = typer.Option(False, "--quick"),
+):
+    row = "NBL-PCFG,1,10,10,0.1,0.1,0.1,1,10,10"
+    write_text(out / "inside.csv", f"implementation,b,l,m,median,low,high,rounds,peak_mb,sgemm_gflops\\n{row}\\n")
+    write_text(out / "summary.json", "{}")
+"""
+
+
+def small(params):
+    """The parameters with two experiments of two seeds, as small as can be."""
+    toy = params["corpora"]["toy"]
+    toy["training"] |= {"epochs": 2, "max_length": 4}
+    toy["models"]["nblpcfg"] |= {"NT": 2, "d_H": 3, "dim": 4}
+    toy["experiments"] = {name: toy["experiments"][name] for name in TABLES["bindings"]}
+    toy["tables"] = TABLES
+    return params | {"seeds": [0, 1], "corpora": {"toy": toy}}
+
+
+def change(folder, change_toy):
+    """Change the parameters of toy in a copy."""
+    path = folder / "params.yaml"
+    params = yaml.safe_load(path.read_text())
+    change_toy(params["corpora"]["toy"])
+    path.write_text(yaml.safe_dump(params, sort_keys=False))
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of the project in a folder with a space in its name, as a git repository."""
+    """A copy of the project in a folder with a space in its name, as a git repository; all runs are made."""
     folder = tmp_path_factory.mktemp("my project")
     for part in PARTS:
         target = folder / part
@@ -23,52 +68,168 @@ def copy(tmp_path_factory):
             shutil.copytree(PROJECT / part, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(PROJECT / part, target)
-    for command in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *command], cwd=folder, check=True)
+    params = yaml.safe_load((PROJECT / "params.yaml").read_text())
+    (folder / "params.yaml").write_text(yaml.safe_dump(small(params), sort_keys=False))
+    (folder / "nbl/commands/bench.py").write_text(BENCH)
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder)
+    snakemake(folder)
     return folder
 
 
-def call(folder, *command):
-    """Run a tool of this environment; give its exit code and all it printed."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    environment |= {"DVC_NO_ANALYTICS": "1", "PYTHONPATH": str(folder), "PYTHONWARNINGS": "default"}
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return result.returncode, result.stdout + result.stderr
+def git(folder, *arguments):
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def snakemake(folder, *arguments):
-    return call(folder, "snakemake", "--cores", "1", *arguments, "--", "all")
+def commit(folder):
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=nbl", "-c", "user.email=nbl@example.org", "commit", "-q", "-m", "state")
 
 
-def test_run_then_nothing_to_do_then_only_what_changed(copy):
-    code, log = snakemake(copy)
-    assert code == 0, log
-    stats = copy / "results/toy/corpus/stats.json"
-    assert '"corpus": "toy"' in stats.read_text()
-
-    code, log = snakemake(copy, "--dry-run")
-    assert code == 0, log
-    assert "Nothing to be done" in log
-
-    code, log = snakemake(copy, "--dry-run", "--config", "max_words=100")
-    assert code == 0, log
-    assert "rule corpus:" in log
-
-    # DVC takes over what Snakemake made: no second run
-    before = stats.stat().st_mtime_ns
-    code, log = call(copy, "dvc", "repro")
-    assert code == 0, log
-    assert stats.stat().st_mtime_ns == before
-    assert "results/toy/corpus" in (copy / "dvc.lock").read_text()
-    code, log = call(copy, "dvc", "status")
-    assert "up to date" in log, log
+def environment(folder):
+    paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+    return os.environ | paths | {"DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [("corpus=ptb", "'ptb' is not one of"), ("max_words=0", "0 is less than the minimum"), ("seed=1", "seed")],
-)
-def test_wrong_parameters_are_refused_before_anything_runs(copy, setting, message):
-    code, log = snakemake(copy, "--config", setting)
-    assert code != 0
-    assert message in log
+def call(folder, *command, fails=False):
+    """Run a tool of this environment; give all it printed."""
+    result = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    log = result.stdout + result.stderr
+    assert (result.returncode != 0) == fails, log
+    return log
+
+
+def snakemake(folder, *arguments, target="all", fails=False):
+    return call(folder, "snakemake", "--cores", "2", *arguments, "--", target, fails=fails)
+
+
+def plan(folder, *arguments):
+    """The jobs of a dry run, targets left out."""
+    log = snakemake(folder, "--dry-run", *arguments)
+    return set(re.findall(r"^Job \d+: (.+)$", log, flags=re.MULTILINE)) - {"Done"}
+
+
+def times(folder, name="checkpoint.pt"):
+    return {run: (folder / run / name).stat().st_mtime_ns for run in RUNS}
+
+
+def test_everything_is_made_and_then_there_is_nothing_to_do(copy):
+    for run in RUNS:
+        decoders = json.loads((copy / run / "metrics.json").read_text())["decoders"]
+        assert set(decoders) == {"cyk", "mbr"}
+    metrics = json.loads((copy / "results/toy/metrics.json").read_text())
+    assert metrics["nblpcfg"]["mbr"]["n"] == 2
+    assert len((copy / "results/toy/history.csv").read_text().splitlines()) == 1 + 4 * 2
+    assert (copy / "paper_tables/toy/main_result.tex").exists()
+    assert "Nothing to be done" in snakemake(copy, "--dry-run")
+    assert "4 of 4 runs are done" in call(copy, "nbl", "runs")
+
+
+def test_dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path):
+    before = times(copy)
+    call(copy, "dvc", "repro")
+    assert times(copy) == before
+    assert "up to date" in call(copy, "dvc", "status")
+    shown = json.loads(call(copy, "dvc", "metrics", "show", "--json"))
+    assert shown[""]["data"]["results/toy/metrics.json"]["data"]["nblpcfg"]["mbr"]["n"] == 2
+    commit(copy)
+
+    call(copy, "dvc", "remote", "add", "-d", "store", str(tmp_path / "store"))
+    commit(copy)
+    call(copy, "dvc", "push")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(copy), str(clone))
+    call(clone, "dvc", "pull")
+    assert "Nothing to be done" in snakemake(clone, "--dry-run")
+
+    # In the clone DVC goes first: one binding's learning rate changes.
+    before = times(clone)
+    change(clone, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=0.01))
+    stale = set(re.findall(r"^(\S+):$", call(clone, "dvc", "status"), flags=re.MULTILINE))
+    assert stale == {"train@nblpcfg-binding=D-B"}
+    call(clone, "dvc", "repro")
+    assert {run for run in RUNS if times(clone)[run] != before[run]} == set(CHANGED)
+    assert "Nothing to be done" in snakemake(clone, "--dry-run")
+
+
+def test_a_changed_learning_rate_touches_its_runs_only(copy):
+    text = (copy / "params.yaml").read_text()
+    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=0.01))
+    try:
+        found = plan(copy)
+    finally:
+        (copy / "params.yaml").write_text(text)
+    verbs = ("Train", "Parse and score")
+    assert {job for job in found if job.startswith(verbs)} == {
+        f"{verb} nblpcfg-binding=D-B, seed {seed}" for verb in verbs for seed in (0, 1)
+    }
+    assert not any("speed" in job or "Prepare" in job for job in found)
+
+
+def test_a_selection_needs_no_other_runs(copy):
+    found = plan(copy, "--config", "tables=[main]", "seeds=[0,2]")
+    assert {job for job in found if job.startswith("Train")} == {"Train nblpcfg, seed 2"}
+
+
+def test_a_damaged_file_is_named_and_made_again(copy):
+    checkpoint = copy / RUNS[1] / "checkpoint.pt"
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[:1000])
+    log = snakemake(copy)
+    assert f"{RUNS[1]}/checkpoint.pt is damaged" in log
+    assert checkpoint.read_bytes() == whole
+    assert "Nothing to be done" in snakemake(copy, "--dry-run")
+
+
+def test_a_killed_run_goes_on(copy):
+    text = (copy / "params.yaml").read_text()
+    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(epochs=40, patience=40))
+    command = ["snakemake", "--cores", "1", "--config", "seeds=[0]", "--", "runs"]
+    process = subprocess.Popen(
+        command,
+        cwd=copy,
+        env=environment(copy),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    history = copy / CHANGED[0] / "history.csv"
+    end = time.monotonic() + 120
+    while (
+        not (history.exists() and len(history.read_text().splitlines()) > 3)
+        or not history.with_name("resume.pt").exists()
+    ):
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    resume = history.with_name("resume.pt")
+    assert resume.exists()
+    call(copy, "snakemake", "--unlock")
+    snakemake(copy, "--config", "seeds=[0]", target="runs")
+    assert not resume.exists()
+    log = (copy / "logs/toy/nblpcfg-binding=D-B/seed0.train.log").read_text()
+    assert "epoch 40:" in log
+    assert "epoch 1:" not in log
+    (copy / "params.yaml").write_text(text)
+
+
+def test_a_failed_run_stops_no_other_and_is_marked(copy):
+    text = (copy / "params.yaml").read_text()
+    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=1e30))
+    try:
+        log = snakemake(copy, fails=True)
+        assert "is not finite" in log or "loss is" in log or "norm is" in log
+        snakemake(copy, "--config", "partial=true", target="report_all")
+        metrics = json.loads((copy / "results/toy/metrics.json").read_text())
+        assert set(metrics) == {"nblpcfg"}
+        assert "2 of 4 runs are done" in call(copy, "nbl", "runs")
+    finally:
+        (copy / "params.yaml").write_text(text)
+
+
+def test_wrong_parameters_are_all_refused_before_anything_runs(copy):
+    log = snakemake(copy, "--config", "corpus=ptb", "max_words=0", "seed=1", fails=True)
+    for message in ("'ptb' is not one of", "max_words: 0 is less than the minimum", "'seed' was unexpected"):
+        assert message in log

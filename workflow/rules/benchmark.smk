@@ -24,5 +24,7 @@ rule benchmark:
             + ["--quick"] * SETTINGS["benchmark"]["quick"]
             + [f"--rounds {SETTINGS['benchmark']['rounds']}"]
         ),
+    message:
+        "Measure the speed of the inside algorithms, alone on the machine"
     shell:
         "nbl bench --out $(dirname {output[0]}) {params.options} > {log} 2>&1"

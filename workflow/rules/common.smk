@@ -2,14 +2,22 @@
 import json
 from pathlib import Path
 
+import yaml
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from nbl import checksums, matrix
 
-# `--config seeds=[0,1]` arrives as text.
-if isinstance(config.get("seeds"), list):
-    config["seeds"] = [int(seed) if str(seed).isdigit() else seed for seed in config["seeds"]]
+
+def typed(value):
+    """What a text of `--config` stands for: Snakemake hands over seeds=[0,1] as a list of texts."""
+    if isinstance(value, list):
+        return [typed(item) for item in value]
+    return yaml.safe_load(value) if isinstance(value, str) else value
+
+
+for key in {"seeds", "tables", "experiments", "partial"} & config.keys():
+    config[key] = typed(config[key])
 
 if errors := matrix.errors(config):
     raise WorkflowError("params.yaml or --config is wrong:", *errors)
@@ -45,16 +53,15 @@ def modules(*patterns):
 
 def evaluate_calls(decoders):
     """The options of the calls of `nbl evaluate` that parse with these decoders."""
-    plain = [decoder for decoder in decoders if not decoder.endswith(matrix.LEGACY)]
-    legacy = [
-        decoder.removesuffix(matrix.LEGACY)
-        for decoder in decoders
-        if decoder not in plain
+    calls = {"": [], "--legacy ": []}
+    for name in decoders:
+        decoder = name.removesuffix(matrix.LEGACY)
+        calls["" if decoder == name else "--legacy "].append(decoder)
+    return [
+        f"{legacy}--device {SETTINGS['device']} --decoder {' '.join(chosen)}"
+        for legacy, chosen in calls.items()
+        if chosen
     ]
-    device = f"--device {SETTINGS['device']} --decoder"
-    return [f"{device} {' '.join(plain)}"] + [
-        f"--legacy {device} {' '.join(legacy)}"
-    ] * bool(legacy)
 
 
 def option(name, value):

@@ -18,6 +18,8 @@ rule corpus:
     params:
         source=option("--source", SETTINGS["source"]),
         sizes=f"--max-words {config['max_words']} --min-count {SETTINGS['min_count']}",
+    message:
+        f"Prepare the corpus {CORPUS}"
     shell:
         "nbl prepare --corpus " + CORPUS + " --out $(dirname {output[0]})"
         " {params.source:q} {params.sizes} > {log} 2>&1"

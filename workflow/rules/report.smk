@@ -24,6 +24,8 @@ rule collect:
         f"{LOGS}/collect.benchmark.tsv"
     params:
         selection=SELECTION,
+    message:
+        "Collect scores and training curves of all runs"
     shell:
         "nbl collect --config {params.selection:q} --results results > {log} 2>&1"
 
@@ -44,6 +46,8 @@ rule report:
         f"{LOGS}/report.log",
     benchmark:
         f"{LOGS}/report.benchmark.tsv"
+    message:
+        f"Write tables and figures to {TABLES}"
     shell:
         "nbl tables --corpus "
         + CORPUS

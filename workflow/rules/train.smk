@@ -29,6 +29,8 @@ rule train:
             f"--model {EXPERIMENTS[wildcards.run].model} --device {SETTINGS['device']}"
             f" --set {' '.join(EXPERIMENTS[wildcards.run].assignments)}"
         ),
+    message:
+        "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
         "(folder=$(dirname {output.sums:q}); "
         "nbl train --corpus-dir $(dirname {input.corpus[0]}) --out $folder --replace"
@@ -56,6 +58,8 @@ rule evaluate:
         gpu=int(SETTINGS["device"] != "cpu"),
     params:
         calls=lambda wildcards: evaluate_calls(EXPERIMENTS[wildcards.run].decoders),
+    message:
+        "Parse and score {wildcards.run}, seed {wildcards.seed}"
     shell:
         "(folder=$(dirname {output.sums:q}); "
         "for options in {params.calls:q}; do"

@@ -1,0 +1,220 @@
+"""The experiment matrix: what runs there are, what they are called, what is refused."""
+
+import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nbl import checksums
+from nbl.errors import UserError
+from nbl.matrix import TRAINING, errors, experiment_name, experiments, read_params
+from nbl.run_status import status
+
+PROJECT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return read_params(PROJECT / "params.yaml")
+
+
+@pytest.fixture
+def params(committed):
+    return copy.deepcopy(committed)
+
+
+def names(params, **changes):
+    return [experiment.name for experiment in experiments(params | changes)]
+
+
+@pytest.mark.parametrize(("corpus", "count"), [("toy", 21), ("sample", 20), ("open", 24), ("wsj", 24)])
+def test_shared_experiments_are_run_once(params, corpus, count):
+    found = names(params, corpus=corpus)
+    listed = [name for table in params["corpora"][corpus]["tables"].values() for name in table]
+    assert len(found) == len(set(found)) == count < len(listed)
+    assert set(found) == set(listed)
+
+
+def test_the_paper_s_matrix(params):
+    found = {experiment.name: experiment for experiment in experiments(params | {"corpus": "wsj"})}
+    assert {e.model for e in found.values()} == {"npcfg", "cpcfg", "tnpcfg", "nlpcfg", "nblpcfg"}
+    nbl = found["nblpcfg"]
+    assert nbl.tables == ("main", "bindings", "nonterminals")
+    assert (nbl.settings["NT"], nbl.settings["d_H"], nbl.settings["batch_size"]) == (15, 300, 8)
+    assert found["nblpcfg-NT=10"].tables == ("d_H", "nonterminals")
+    assert found["nblpcfg-NT=10-d_H=50"].decoders == ("mbr",)
+    assert found["nlpcfg"].decoders == ("cyk", "mbr", "cyk-legacy", "mbr-legacy")
+    assert "compound=true" in found["nlpcfg-NT=10-compound=true"].assignments
+    for experiment in found.values():
+        assert experiment.name == "-".join([experiment.model, *changed(params, experiment)])
+
+
+def changed(params, experiment):
+    """The settings of its own in which an experiment differs from its model."""
+    defaults = params["corpora"]["wsj"]["models"][experiment.model]
+    own = sorted(key for key in experiment.settings if key not in TRAINING)
+    return [
+        f"{key}={str(experiment.settings[key]).replace('True', 'true')}"
+        for key in own
+        if experiment.settings[key] != defaults[key]
+    ]
+
+
+def test_names_tell_the_model_s_settings_not_those_of_its_training():
+    assert experiment_name({"model": "nblpcfg"}) == "nblpcfg"
+    assert experiment_name({"model": "nblpcfg", "d_H": 50, "lr": 0.1, "NT": 10}) == "nblpcfg-NT=10-d_H=50"
+    assert experiment_name({"model": "nlpcfg", "compound": True}) == "nlpcfg-compound=true"
+
+
+def test_an_experiment_s_settings_come_before_its_model_s_and_those_before_the_training_s(params):
+    toy = params["corpora"]["toy"]
+    toy["training"]["lr"] = 0.5
+    assert {e.settings["lr"] for e in experiments(params)} == {0.5}
+    toy["models"]["nblpcfg"]["lr"] = 0.25
+    assert {e.settings["lr"] for e in experiments(params) if e.model == "nblpcfg"} == {0.25}
+    toy["experiments"]["nblpcfg-binding=D-B"]["lr"] = 0.125
+    assert errors(params) == []  # the name stays
+    assert [e.name for e in experiments(params) if e.settings["lr"] == 0.125] == ["nblpcfg-binding=D-B"]
+
+
+def test_narrowing(params):
+    everything = names(params)
+    bindings = [name for name in everything if name == "nblpcfg" or "binding" in name]
+    assert names(params, tables=["bindings"]) == bindings
+    assert names(params, experiments=["npcfg"]) == ["npcfg"]
+    assert names(params, tables=["bindings"], experiments=["npcfg"]) == []
+    [found] = experiments(params | {"tables": ["nonterminals"], "experiments": ["nlpcfg"]})
+    assert found.decoders == ("mbr",)
+
+
+def test_all_that_is_wrong_is_told_at_once_with_its_path(params):
+    toy, sample = params["corpora"]["toy"], params["corpora"]["sample"]
+    toy["models"]["nblpcfg"]["lr"] = "1e-3"
+    toy["experiments"]["nblpcfg"]["d_H"] = 0
+    toy["experiments"]["nblpcfg-binding=D-B"]["binding"] = "D-X"
+    sample["experiments"]["nblpcfg"]["d_H"] = 7
+    sample["experiments"]["npcfg"]["rank"] = 3
+    sample["tables"]["main"].append("npcfg-NT=1")
+    sample["tables"]["bindings"].remove("nblpcfg-binding=D-wq")
+    sample["tables"]["decoders"].append("nblpcfg")
+    params |= {"seeds": [0, 0], "corpus": "sample", "tables": ["mian"], "seed": 1}
+    del params["max_words"]
+    found = errors(params)
+    assert [message for message in found if ": " not in message] == []
+    expected = [
+        r"^params.yaml: .*'seed' was unexpected",
+        r"^params.yaml: 'max_words' is a required property",
+        r"^corpora.toy.models.nblpcfg.lr: '1e-3' is not of type 'number'",
+        r"^corpora.toy.experiments.nblpcfg.d_H: 0 is less than",
+        r"^corpora.toy.experiments.nblpcfg-binding=D-B.binding: 'D-X' is not one of",
+        r"^seeds: \[0, 0\] has non-unique elements",
+        r"^corpora.sample.experiments.nblpcfg: by its settings its name is 'nblpcfg-d_H=7'",
+        r"^corpora.sample.experiments.npcfg.rank: npcfg has no rank",
+        r"^corpora.sample.experiments.npcfg: by its settings its name is 'npcfg-rank=3'",
+        r"^corpora.sample.experiments.nblpcfg-binding=D-wq: no table needs it",
+        r"^corpora.sample.tables.main: 'npcfg-NT=1' is not among the experiments",
+        r"^corpora.sample.tables.decoders: 'nblpcfg' has no legacy decoders",
+        r"^tables: 'mian' is not one of those of sample",
+    ]
+    for pattern in expected:
+        assert any(re.search(pattern, message) for message in found), pattern
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "corpus: toy", "corpora: 3", "a: ["])
+def test_what_is_no_params_file_is_refused(tmp_path, text):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        read_params(path)
+
+
+def test_lists_and_entries_have_a_line_each():
+    text = (PROJECT / "params.yaml").read_text()
+    code = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    assert not re.search(r"[\[{]|\de-?\d", code)
+
+
+def test_every_experiment_is_one_nbl_train_accepts(params):
+    from nbl.config import settings
+
+    for corpus in params["corpora"]:
+        for experiment in experiments(params | {"corpus": corpus}):
+            own, training = settings(experiment.model, experiment.assignments)
+            for key, value in experiment.settings.items():
+                assert own.get(key, getattr(training, key, None)) == value
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate"])
+def test_the_rules_know_all_the_code_they_depend_on(verb):
+    """Every module of the package that a step imports is among its inputs, or cannot change what it makes."""
+    extra = {"evaluate": "import nbl.trained, nbl.evaluate, nbl.predictions"}.get(verb, "")
+    code = f"import sys, nbl.commands.{verb}\n{extra}\nprint(*(m for m in sys.modules if m.startswith('nbl.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rules = (PROJECT / "workflow/rules/train.smk").read_text() + (PROJECT / "workflow/rules/common.smk").read_text()
+    patterns = set(re.findall(r'"([a-z_]+/\*|[a-z_/]+\.py)"', rules))
+    harmless = {
+        "commands",
+        "errors",
+        "files",
+        "signals",
+        "corpus/clean",
+        "corpus/treebank",
+        "corpus/vocab",
+        "baselines",
+    }
+    for module in loaded:
+        path = module.removeprefix("nbl.").replace(".", "/")
+        known = f"{path}.py" in patterns or f"{path.split('/')[0]}/*" in patterns
+        package = (PROJECT / "nbl" / path).is_dir()
+        assert known or package or path.split("/")[0] in harmless or path in harmless, path
+
+
+@pytest.fixture
+def finished(tmp_path, params):
+    """A run's folder as the pipeline leaves it, and its experiment."""
+    [experiment] = experiments(params | {"experiments": ["nblpcfg"]})
+    training = {key: experiment.settings[key] for key in TRAINING if key in experiment.settings}
+    own = {key: value for key, value in experiment.settings.items() if key not in training} | {"PT": 12}
+    config = {"model": "nblpcfg", "seed": 3, "hyperparameters": own, "training": training}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "metrics.json").write_text("{}")
+    for step, name in (("train", "config.yaml"), ("evaluate", "metrics.json")):
+        sums = subprocess.run(["sha256sum", name], cwd=tmp_path, capture_output=True, check=True).stdout
+        (tmp_path / f"{step}.sha256").write_bytes(sums)
+    return tmp_path, experiment
+
+
+def test_status(finished):
+    folder, experiment = finished
+    assert status(folder, experiment, 3) == "done"
+    assert status(folder / "elsewhere", experiment, 3) == "missing"
+    assert status(folder, experiment, 4) == "made by other settings: seed 3 instead of 4"
+    experiment.settings["lr"] = 0.125
+    assert status(folder, experiment, 3) == "made by other settings: lr 0.005 instead of 0.125"
+    experiment.settings["lr"] = 0.005
+    (folder / "evaluate.sha256").rename(folder / "aside")
+    assert status(folder, experiment, 3) == "not evaluated"
+    (folder / "aside").rename(folder / "evaluate.sha256")
+    (folder / "metrics.json").write_text("{")
+    assert status(folder, experiment, 3) == "damaged: metrics.json"
+    (folder / "resume.pt").touch()
+    assert status(folder, experiment, 3) == "unfinished"
+
+
+def test_damaged_files_are_set_aside_with_their_step(finished):
+    folder, _ = finished
+    assert checksums.set_aside(folder) == []
+    (folder / "metrics.json").write_text("{")
+    [told] = checksums.set_aside(folder)
+    assert told.startswith(f"{folder}/metrics.json is damaged")
+    assert not (folder / "metrics.json").exists()
+    assert (folder / "metrics.json.damaged").read_text() == "{"
+    assert sorted(path.name for path in folder.glob("*.sha256")) == ["train.sha256"]
+    (folder / "config.yaml").unlink()
+    assert checksums.set_aside(folder) == [f"{folder}/config.yaml is missing: it will be made again"]
+    assert list(folder.glob("*.sha256")) == []
