@@ -86,7 +86,9 @@ def read_results(folder: Path, corpus: str, params: Params | None = None) -> Res
     root = folder / corpus
     if not root.is_dir():
         raise UserError(f"there are no results for {corpus!r}: {root} does not exist; run the pipeline first")
-    found = [_found(path) for path in sorted(root.glob("runs/*/seed*/metrics.json"))]
+    # Scores beside which there is no config.yaml are of a training that was begun anew and failed.
+    paths = sorted(root.glob("runs/*/seed*/metrics.json"))
+    found = [_found(path) for path in paths if (path.parent / "config.yaml").exists()]
     stats_path, bench_path = root / "corpus" / "stats.json", root / "bench" / "inside.csv"
     stats = _read_json(stats_path) if stats_path.exists() else {}
     for seed in found:
