@@ -17,7 +17,7 @@ from nbl.run_status import DONE, run_folder, status
 
 SCORES = ("f1", "udas", "uuas", "perplexity")
 # Of history.csv, all but times and memory, which differ from one day to the next.
-CURVES = ("epoch", "train_perplexity", "dev_perplexity", "dev_f1")
+CURVES = ("epoch", "train_perplexity", "dev_perplexity", "dev_f1", "left_branching", "right_branching")
 Row = dict[str, Any]
 
 

@@ -8,6 +8,7 @@ under a workflow that removes the outputs of an interrupted job, and the run sti
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,6 @@ from nbl.files import replacing, write_text
 from nbl.models import build, read_checkpoint
 from nbl.seed import generator, stream
 
-BETAS = (0.75, 0.999)
 RESULTS = ("config.yaml", "history.csv", "checkpoint.pt")
 # One row an epoch. Losses are -log p, natural logarithms; F1 and the shares of left- and right-branching
 # constituents are in per cent; seconds are those of training, without the evaluation on dev.
@@ -40,6 +40,22 @@ COLUMNS = (
 Row = dict[str, float | None]
 
 
+class Adam(torch.optim.Adam):
+    """As in the released code, fused.
+
+    Its decorators for torch's compiler are taken off: they import it, which takes as long as to import torch.
+    """
+
+    state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
+    add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+    def __init__(self, model: torch.nn.Module, lr: float):
+        super().__init__(model.parameters(), lr=lr, betas=(0.75, 0.999), fused=True)
+
+
 class Run:
     """A run, new or taken up again from its folder."""
 
@@ -50,7 +66,7 @@ class Run:
             model = build(config.model, config.vocab_size, **config.hyperparameters)
         self.model = model.to(device)
         self.z = self.model.generator = generator(config.seed, "z", device)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.training.lr, betas=BETAS, fused=True)
+        self.optimiser = Adam(self.model, config.training.lr)
         self.history: list[Row] = []
         self.best: dict[str, Any] | None = None  # the contents of checkpoint.pt
         # of the epoch under way: batches done, the sum of their sentences' log p, time they took

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nbl.bench import decode, inside, step, summary
-from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, compare, feasible
+from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, compare, feasible
 from nbl.bench.measure import interleaved, peak_memory
 from nbl.commands.bench import _csv
 from nbl.errors import UserError
@@ -31,7 +31,7 @@ def test_what_differs_from_the_definition_is_not_timed(wrong, monkeypatch):
     implementation = Implementation("wrong", "D-C", wrong)
     monkeypatch.setattr(inside, "IMPLEMENTATIONS", (implementation,))
     with pytest.raises(UserError, match="wrong differs from the naive inside algorithm"):
-        compare([Case(1, 3, 1)], ["wrong"], rounds=1)
+        chosen(["wrong"])
 
 
 def _twist(rules):
@@ -48,6 +48,12 @@ def test_candidates_take_turns_and_the_first_round_does_not_count():
     assert times["a"].median == 1
 
 
+def test_a_slow_candidate_sits_out_the_last_rounds():
+    calls, now = [], iter(range(0, 100_000, 20))
+    interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, 5, clock=lambda: next(now))
+    assert calls == ["a", "b"] * 2  # 20 seconds each: one round to warm up, one that counts
+
+
 def test_peak_memory_sees_what_is_freed_again():
     megabytes = peak_memory(lambda: torch.ones(50 * 2**18).sum().item())
     if megabytes is None:
@@ -56,7 +62,8 @@ def test_peak_memory_sees_what_is_freed_again():
 
 
 def test_a_comparison_of_inside_algorithms():
-    rows = compare([Case(1, 4, 2), Case(1, 12, 2)], ["naive", "N", "NBL, torch"], rounds=2)
+    implementations = chosen(["naive", "N", "NBL, torch"])
+    rows = [row for l in (4, 12) for row in compare(implementations, Case(1, l, 2), rounds=2)]
     assert [row["implementation"] for row in rows] == ["naive", "NBL, torch", "N"] * 2
     assert not feasible(IMPLEMENTATIONS[0], Case(1, 12, 2))
     assert "median" not in rows[3]
@@ -85,7 +92,7 @@ def test_the_floor_counts_the_products_of_the_networks():
 
 def test_a_comparison_of_decoders(monkeypatch):
     monkeypatch.setattr(decode, "GRAMMARS", {"tiny": {"grammar": "D-C", "NT": 2, "PT": 2, "H": 3}})
-    rows = decode.compare(["tiny"], [3, 5], rounds=1)
+    rows = [row for l in (3, 5) for row in decode.compare(["tiny"], l, rounds=1)]
     assert [(row["decoder"], row["l"]) for row in rows] == [("mbr", 3), ("cyk", 3), ("mbr", 5), ("cyk", 5)]
 
 

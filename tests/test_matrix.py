@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.utils.serialize import modify_yaml
 
 from nbl import checksums
 from nbl.errors import UserError
@@ -31,7 +32,7 @@ def names(params, **changes):
     return [experiment.name for experiment in experiments(params | changes)]
 
 
-@pytest.mark.parametrize(("corpus", "count"), [("toy", 21), ("sample", 20), ("open", 24), ("wsj", 24)])
+@pytest.mark.parametrize(("corpus", "count"), [("toy", 17), ("sample", 20), ("open", 24), ("wsj", 24)])
 def test_shared_experiments_are_run_once(params, corpus, count):
     found = names(params, corpus=corpus)
     listed = [name for table in params["corpora"][corpus]["tables"].values() for name in table]
@@ -133,10 +134,15 @@ def test_what_is_no_params_file_is_refused(tmp_path, text):
         read_params(path)
 
 
-def test_lists_and_entries_have_a_line_each():
-    text = (PROJECT / "params.yaml").read_text()
-    code = "\n".join(line.partition("#")[0] for line in text.splitlines())
-    assert not re.search(r"[\[{]|\de-?\d", code)
+def test_dvc_changes_one_line_of_the_file(tmp_path):
+    before = (PROJECT / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(before)
+    with modify_yaml(str(tmp_path / "params.yaml")) as document:  # as `dvc exp run -S` does it
+        document["corpora"]["toy"]["training"]["lr"] = 0.25
+    after = (tmp_path / "params.yaml").read_text()
+    changed = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert changed == ["      lr: 0.25"]
+    assert len(after.splitlines()) == len(before.splitlines())
 
 
 def test_every_experiment_is_one_nbl_train_accepts(params):
@@ -194,9 +200,9 @@ def test_status(finished):
     assert status(folder, experiment, 3) == "done"
     assert status(folder / "elsewhere", experiment, 3) == "missing"
     assert status(folder, experiment, 4) == "made by other settings: seed 3 instead of 4"
-    experiment.settings["lr"] = 0.125
-    assert status(folder, experiment, 3) == "made by other settings: lr 0.005 instead of 0.125"
-    experiment.settings["lr"] = 0.005
+    lr, experiment.settings["lr"] = experiment.settings["lr"], 0.125
+    assert status(folder, experiment, 3) == f"made by other settings: lr {lr} instead of 0.125"
+    experiment.settings["lr"] = lr
     (folder / "evaluate.sha256").rename(folder / "aside")
     assert status(folder, experiment, 3) == "not evaluated"
     (folder / "aside").rename(folder / "evaluate.sha256")

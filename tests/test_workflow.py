@@ -46,7 +46,8 @@ def small(params):
     toy["models"]["nblpcfg"] |= {"NT": 2, "d_H": 3, "dim": 4}
     toy["experiments"] = {name: toy["experiments"][name] for name in TABLES["bindings"]}
     toy["tables"] = TABLES
-    return params | {"seeds": [0, 1], "corpora": {"toy": toy}}
+    decoders = {"main": ["mbr", "cyk"], "bindings": ["mbr"]}
+    return params | {"seeds": [0, 1], "decoders": decoders, "corpora": {"toy": toy}}
 
 
 def change(folder, change_toy):
@@ -59,7 +60,7 @@ def change(folder, change_toy):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of the project in a folder with a space in its name, as a git repository; all runs are made."""
+    """A copy of the project in a folder with a space in its name, as a git repository."""
     folder = tmp_path_factory.mktemp("my project")
     for part in PARTS:
         target = folder / part
@@ -73,7 +74,6 @@ def copy(tmp_path_factory):
     (folder / "nbl/commands/bench.py").write_text(BENCH)
     git(folder, "init", "-q", "-b", "main")
     commit(folder)
-    snakemake(folder)
     return folder
 
 
@@ -113,10 +113,22 @@ def times(folder, name="checkpoint.pt"):
     return {run: (folder / run / name).stat().st_mtime_ns for run in RUNS}
 
 
-def test_everything_is_made_and_then_there_is_nothing_to_do(copy):
+def test_the_pipeline(copy, tmp_path):
+    """One story, since every chapter needs the runs of the first."""
+    everything_is_made_and_then_there_is_nothing_to_do(copy)
+    dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path)
+    a_changed_learning_rate_touches_its_runs_only(copy)
+    a_selection_needs_no_other_runs(copy)
+    a_damaged_file_is_named_and_made_again(copy)
+    a_killed_run_goes_on(copy)
+    a_failed_run_stops_no_other_and_is_marked(copy)
+
+
+def everything_is_made_and_then_there_is_nothing_to_do(copy):
+    snakemake(copy)
     for run in RUNS:
         decoders = json.loads((copy / run / "metrics.json").read_text())["decoders"]
-        assert set(decoders) == {"cyk", "mbr"}
+        assert set(decoders) == ({"mbr"} if run in CHANGED else {"cyk", "mbr"})
     metrics = json.loads((copy / "results/toy/metrics.json").read_text())
     assert metrics["nblpcfg"]["mbr"]["n"] == 2
     assert len((copy / "results/toy/history.csv").read_text().splitlines()) == 1 + 4 * 2
@@ -125,7 +137,7 @@ def test_everything_is_made_and_then_there_is_nothing_to_do(copy):
     assert "4 of 4 runs are done" in call(copy, "nbl", "runs")
 
 
-def test_dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path):
+def dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path):
     before = times(copy)
     call(copy, "dvc", "repro")
     assert times(copy) == before
@@ -144,7 +156,7 @@ def test_dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path):
 
     # In the clone DVC goes first: one binding's learning rate changes.
     before = times(clone)
-    change(clone, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=0.01))
+    change(clone, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=0.02))
     stale = set(re.findall(r"^(\S+):$", call(clone, "dvc", "status"), flags=re.MULTILINE))
     assert stale == {"train@nblpcfg-binding=D-B"}
     call(clone, "dvc", "repro")
@@ -152,9 +164,9 @@ def test_dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path):
     assert "Nothing to be done" in snakemake(clone, "--dry-run")
 
 
-def test_a_changed_learning_rate_touches_its_runs_only(copy):
+def a_changed_learning_rate_touches_its_runs_only(copy):
     text = (copy / "params.yaml").read_text()
-    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=0.01))
+    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=0.02))
     try:
         found = plan(copy)
     finally:
@@ -166,24 +178,23 @@ def test_a_changed_learning_rate_touches_its_runs_only(copy):
     assert not any("speed" in job or "Prepare" in job for job in found)
 
 
-def test_a_selection_needs_no_other_runs(copy):
+def a_selection_needs_no_other_runs(copy):
     found = plan(copy, "--config", "tables=[main]", "seeds=[0,2]")
     assert {job for job in found if job.startswith("Train")} == {"Train nblpcfg, seed 2"}
 
 
-def test_a_damaged_file_is_named_and_made_again(copy):
+def a_damaged_file_is_named_and_made_again(copy):
     checkpoint = copy / RUNS[1] / "checkpoint.pt"
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[:1000])
-    log = snakemake(copy)
+    log = snakemake(copy, target="runs")
     assert f"{RUNS[1]}/checkpoint.pt is damaged" in log
     assert checkpoint.read_bytes() == whole
-    assert "Nothing to be done" in snakemake(copy, "--dry-run")
 
 
-def test_a_killed_run_goes_on(copy):
+def a_killed_run_goes_on(copy):
     text = (copy / "params.yaml").read_text()
-    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(epochs=40, patience=40))
+    change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(epochs=20, patience=20))
     command = ["snakemake", "--cores", "1", "--config", "seeds=[0]", "--", "runs"]
     process = subprocess.Popen(
         command,
@@ -194,33 +205,31 @@ def test_a_killed_run_goes_on(copy):
         start_new_session=True,
     )
     history = copy / CHANGED[0] / "history.csv"
+    resume = history.with_name("resume.pt")
     end = time.monotonic() + 120
-    while (
-        not (history.exists() and len(history.read_text().splitlines()) > 3)
-        or not history.with_name("resume.pt").exists()
-    ):
+    while not (resume.exists() and history.exists() and len(history.read_text().splitlines()) > 3):
         assert time.monotonic() < end
         assert process.poll() is None
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    resume = history.with_name("resume.pt")
     assert resume.exists()
     call(copy, "snakemake", "--unlock")
     snakemake(copy, "--config", "seeds=[0]", target="runs")
     assert not resume.exists()
     log = (copy / "logs/toy/nblpcfg-binding=D-B/seed0.train.log").read_text()
-    assert "epoch 40:" in log
-    assert "epoch 1:" not in log
+    epochs = re.findall(r"^epoch (\d+):", log, flags=re.MULTILINE)
+    assert epochs[-1] == "20"
+    assert "1" not in epochs
     (copy / "params.yaml").write_text(text)
 
 
-def test_a_failed_run_stops_no_other_and_is_marked(copy):
+def a_failed_run_stops_no_other_and_is_marked(copy):
     text = (copy / "params.yaml").read_text()
     change(copy, lambda toy: toy["experiments"]["nblpcfg-binding=D-B"].update(lr=1e30))
     try:
         log = snakemake(copy, fails=True)
-        assert "is not finite" in log or "loss is" in log or "norm is" in log
+        assert re.search("(loss|norm) is (nan|inf)", log)
         snakemake(copy, "--config", "partial=true", target="report_all")
         metrics = json.loads((copy / "results/toy/metrics.json").read_text())
         assert set(metrics) == {"nblpcfg"}

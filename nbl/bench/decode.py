@@ -29,13 +29,12 @@ def task(name: str, decoder: str, l: int) -> Callable[[], object]:
     return lambda: decode(rules, lengths, decoder=decoder)
 
 
-def compare(names: Sequence[str], lengths: Sequence[int], rounds: int) -> list[dict[str, Any]]:
-    """Rows of processor seconds a sentence, and peak memory."""
+def compare(names: Sequence[str], l: int, rounds: int) -> list[dict[str, Any]]:
+    """Rows of processor seconds a sentence of l words, and peak memory."""
     rows = []
-    for l in lengths:
-        tasks = {(name, decoder): task(name, decoder, l) for name in names for decoder in DECODERS}
-        times = interleaved(tasks, rounds, clock=time.process_time)
-        for (name, decoder), seconds in times.items():
-            row = {"model": name, "decoder": decoder, "l": l, **seconds._asdict()}
-            rows.append(row | {"peak_mb": peak_memory(tasks[name, decoder])})
+    tasks = {(name, decoder): task(name, decoder, l) for name in names for decoder in DECODERS}
+    times = interleaved(tasks, rounds, clock=time.process_time)
+    for (name, decoder), seconds in times.items():
+        row = {"model": name, "decoder": decoder, "l": l, **seconds._asdict()}
+        rows.append(row | {"peak_mb": peak_memory(tasks[name, decoder])})
     return rows

@@ -90,21 +90,25 @@ def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[
     return run
 
 
-def compare(cases: Sequence[Case], names: Iterable[str], rounds: int) -> list[dict[str, Any]]:
-    """Rows of the comparison: processor seconds (one thread), peak memory, the machine's rate beside them."""
-    chosen = [implementation for implementation in IMPLEMENTATIONS if implementation.name in set(names)]
-    for implementation in chosen:
+def chosen(names: Iterable[str]) -> list[Implementation]:
+    """The implementations of these names, each found right."""
+    found = [implementation for implementation in IMPLEMENTATIONS if implementation.name in set(names)]
+    for implementation in found:
         check(implementation)
+    return found
+
+
+def compare(implementations: Sequence[Implementation], case: Case, rounds: int) -> list[dict[str, Any]]:
+    """Rows of one comparison: processor seconds (one thread), peak memory, the machine's rate beside them."""
+    tasks: dict[str, Callable[[], object]] = {"sgemm": sgemm()}
+    tasks |= {i.name: task(i, case) for i in implementations if feasible(i, case)}
+    times = interleaved(tasks, rounds, clock=time.process_time)
+    rate = sgemm_rate(times["sgemm"].median)
     rows = []
-    for case in cases:
-        tasks: dict[str, Callable[[], object]] = {"sgemm": sgemm()}
-        tasks |= {i.name: task(i, case) for i in chosen if feasible(i, case)}
-        times = interleaved(tasks, rounds, clock=time.process_time)
-        rate = sgemm_rate(times["sgemm"].median)
-        for implementation in chosen:
-            row: dict[str, Any] = {"implementation": implementation.name, **case._asdict()}
-            if implementation.name in times:
-                row |= times[implementation.name]._asdict()
-                row |= {"peak_mb": peak_memory(tasks[implementation.name]), "sgemm_gflops": rate}
-            rows.append(row)
+    for implementation in implementations:
+        row: dict[str, Any] = {"implementation": implementation.name, **case._asdict()}
+        if implementation.name in times:
+            row |= times[implementation.name]._asdict()
+            row |= {"peak_mb": peak_memory(tasks[implementation.name]), "sgemm_gflops": rate}
+        rows.append(row)
     return rows

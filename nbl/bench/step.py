@@ -19,7 +19,7 @@ from nbl.config import Training
 from nbl.inside import inside
 from nbl.models import build
 from nbl.models.nblpcfg import NBLPCFG
-from nbl.run import BETAS
+from nbl.run import Adam
 from nbl.train import clipped_step
 
 VOCABULARY = 10_001
@@ -52,7 +52,7 @@ class Steps:
         kind, hyperparameters = MODELS[name]
         torch.manual_seed(0)
         self.model = build(kind, VOCABULARY, **hyperparameters)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=0.001, betas=BETAS, fused=True)
+        self.optimiser = Adam(self.model, Training().lr)
         self.batches = batches
         self.seconds = dict.fromkeys(PARTS, 0.0)
         self.calls = 0

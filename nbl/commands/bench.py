@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,10 @@ from rich.table import Table
 
 from nbl.bench import decode, inside, step, summary
 from nbl.bench.inside import Case
+from nbl.commands.common import note
 from nbl.files import write_text
+
+Measurements = Iterator[tuple[str, list[dict[str, Any]]]]  # what was measured, and its rows
 
 
 class Part(StrEnum):
@@ -42,24 +45,16 @@ def bench(
     An inside algorithm that differs from the naive recursion is not timed. Seconds of inside algorithms and decoders
     are processor time on one thread. Read ratios: machines differ and are seldom idle.
     """
-    parts = set(part or Part)
     torch.set_num_threads(1)
     results: dict[str, list[dict[str, Any]]] = {}
-    if Part.inside in parts:
-        names = [i.name for i in inside.IMPLEMENTATIONS if i.name != "naive" or not quick]
-        results["inside"] = inside.compare(_cases(quick), names, rounds)
-    if Part.step in parts:
-        every = 8 if quick else 1
-        results["step"] = [
-            row for t in sorted({1, threads}) for row in step.compare(list(step.MODELS), t, rounds, every)
-        ]
-    if Part.decode in parts:
-        lengths = (10, 20) if quick else (10, 20, 30, 40)
-        results["decode"] = decode.compare(list(decode.GRAMMARS), lengths, min(rounds, 3))
+    for name in sorted(set(part or Part), key=list(Part).index):
+        for what, rows in MEASUREMENTS[name](quick, rounds, threads):
+            note(f"measured: {what}")
+            results.setdefault(name, []).extend(rows)
+            if out is not None:
+                write_text(out / f"{name}.csv", _csv(results[name]))
     facts = summary.summarise(results)
     if out is not None:
-        for name, rows in results.items():
-            write_text(out / f"{name}.csv", _csv(rows))
         write_text(out / "summary.json", json.dumps(facts, indent=1) + "\n")
     if as_json:
         print(json.dumps(results | {"summary": facts}))
@@ -67,10 +62,34 @@ def bench(
         _print(results, facts)
 
 
+def _inside(quick: bool, rounds: int, threads: int) -> Measurements:
+    implementations = inside.chosen(i.name for i in inside.IMPLEMENTATIONS if i.name != "naive" or not quick)
+    for case in _cases(quick):
+        what = f"inside algorithms, {case.b} sentences of {case.l} words, {case.m} nonterminals"
+        yield what, inside.compare(implementations, case, rounds)
+
+
+def _step(quick: bool, rounds: int, threads: int) -> Measurements:
+    for count in sorted({1, threads}):
+        yield f"training steps, threads: {count}", step.compare(list(step.MODELS), count, rounds, 8 if quick else 1)
+
+
+def _decode(quick: bool, rounds: int, threads: int) -> Measurements:
+    for l in (10, 20) if quick else (10, 20, 30, 40):
+        yield f"decoders, {l} words", decode.compare(list(decode.GRAMMARS), l, min(rounds, 3))
+
+
+MEASUREMENTS: dict[Part, Callable[[bool, int, int], Measurements]] = {
+    Part.inside: _inside,
+    Part.step: _step,
+    Part.decode: _decode,
+}
+
+
 def _cases(quick: bool) -> list[Case]:
     """The paper's two figures (batch 1: lengths at m = 10, symbols at l = 30), and batches of 8 at its best setting."""
     if quick:
-        return [Case(1, 10, 10), Case(1, 20, 10), Case(1, 20, 5), Case(8, 10, 15)]
+        return [*(Case(1, l, 10) for l in (10, 15, 20)), *(Case(1, 20, m) for m in (5, 15, 20)), Case(8, 10, 15)]
     by_length = [Case(1, l, 10) for l in (10, 20, 30, 40)]
     by_symbols = [Case(1, 30, m) for m in (5, 15, 20, 25, 30)]
     return by_length + by_symbols + [Case(8, l, 15) for l in (10, 20, 30, 40)]

@@ -10,6 +10,7 @@ from nbl.report.statistics import Summary
 
 MISSING = "--"
 RULE = r"\midrule"
+FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # no wider than the text
 SPECIAL = {
     "&": r"\&",
     "%": r"\%",
@@ -99,10 +100,11 @@ def is_best(summary: Summary, printed: str | None, digits: int = 1) -> bool:
 
 
 def table(name: str, caption: str, alignment: str, head: Sequence[Row], rows: Sequence[Row], wide: bool = True) -> str:
-    """A float with a caption below; `wide` sets it smaller and its columns closer."""
+    """A float with a caption below; `wide` sets it smaller and its columns closer, to fit the page if need be."""
     size = r"\footnotesize\setlength{\tabcolsep}{2.5pt}" if wide else r"\small"
-    lines = [r"\begin{table}[htbp]", rf"\centering{size}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-    lines += [*map(_line, head), RULE, *map(_line, rows), r"\bottomrule", r"\end{tabular}"]
+    lines = [r"\begin{table}[htbp]", rf"\centering{size}", *[FITTED] * wide]
+    lines += [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+    lines += [*map(_line, head), RULE, *map(_line, rows), r"\bottomrule", r"\end{tabular}" + "}" * wide]
     lines += [rf"\caption{{\label{{tab:{name}}}{caption}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

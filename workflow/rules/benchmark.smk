@@ -27,4 +27,4 @@ rule benchmark:
     message:
         "Measure the speed of the inside algorithms, alone on the machine"
     shell:
-        "nbl bench --out $(dirname {output[0]}) {params.options} > {log} 2>&1"
+        f"nbl bench --out {RESULTS}/bench {{params.options}} > {{log}} 2>&1"

@@ -21,5 +21,5 @@ rule corpus:
     message:
         f"Prepare the corpus {CORPUS}"
     shell:
-        "nbl prepare --corpus " + CORPUS + " --out $(dirname {output[0]})"
+        f"nbl prepare --corpus {CORPUS} --out {RESULTS}/corpus"
         " {params.source:q} {params.sizes} > {log} 2>&1"

@@ -2,14 +2,18 @@
 TEX = "main_result label_recall bindings seeds corpus complexity decoders qualitative"
 TEX += " numbers check bayesnet paper"
 FIGURES = "f1_perp_rank f1_perp_nt das_h das_nt time_length time_nt"
+COLLECTED = multiext(f"{RESULTS}/", "metrics.json", "seeds.csv", "history.csv")
+REPORT = [
+    *expand(f"{TABLES}/{{name}}.tex", name=TEX.split()),
+    *expand(f"{TABLES}/{{name}}.{{kind}}", name=FIGURES.split(), kind=["pdf", "png"]),
+    f"{TABLES}/check.json",
+]
 
 
 rule report_all:
     input:
-        expand(f"{RESULTS}/{{name}}", name=["metrics.json", "seeds.csv", "history.csv"]),
-        expand(f"{TABLES}/{{name}}.tex", name=TEX.split()),
-        expand(f"{TABLES}/{{name}}.{{kind}}", name=FIGURES.split(), kind=["pdf", "png"]),
-        f"{TABLES}/check.json",
+        COLLECTED,
+        REPORT,
 
 
 rule collect:
@@ -17,7 +21,7 @@ rule collect:
         made(run_files("train.sha256", "evaluate.sha256")),
         code=modules("collect.py", "run_status.py", "matrix.py"),
     output:
-        expand(f"{RESULTS}/{{name}}", name=["metrics.json", "seeds.csv", "history.csv"]),
+        COLLECTED,
     log:
         f"{LOGS}/collect.log",
     benchmark:
@@ -33,15 +37,13 @@ rule collect:
 rule report:
     input:
         made(run_files("evaluate.sha256")),
-        rules.collect.output,
-        rules.corpus.output,
+        COLLECTED,
+        CORPUS_FILES,
         bench=made(rules.benchmark_all.input),
         published="paper_tables/published.yaml",
         code=modules("report/*", "metrics.py", "baselines.py"),
     output:
-        expand(f"{TABLES}/{{name}}.tex", name=TEX.split()),
-        expand(f"{TABLES}/{{name}}.{{kind}}", name=FIGURES.split(), kind=["pdf", "png"]),
-        f"{TABLES}/check.json",
+        REPORT,
     log:
         f"{LOGS}/report.log",
     benchmark:
@@ -49,8 +51,4 @@ rule report:
     message:
         f"Write tables and figures to {TABLES}"
     shell:
-        "nbl tables --corpus "
-        + CORPUS
-        + " --results results --out "
-        + TABLES
-        + " > {log} 2>&1"
+        f"nbl tables --corpus {CORPUS} --results results --out {TABLES} > {{log}} 2>&1"

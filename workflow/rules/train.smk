@@ -6,7 +6,8 @@ rule runs:
         run_files("train.sha256", "evaluate.sha256", "metrics.json"),
 
 
-# A run that was interrupted has a resume.pt in its folder and goes on from it.
+# A run that was interrupted has a resume.pt in its folder and goes on from it. What an older model of the run made
+# of the test sentences goes at once: should the training fail, it must not be taken for the new one's.
 rule train:
     input:
         corpus=CORPUS_FILES,
@@ -33,7 +34,8 @@ rule train:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
         "(folder=$(dirname {output.sums:q}); "
-        "nbl train --corpus-dir $(dirname {input.corpus[0]}) --out $folder --replace"
+        "rm -f $folder/evaluate.sha256 $folder/metrics.json $folder/predictions.*; "
+        f"nbl train --corpus-dir {RESULTS}/corpus --out $folder --replace"
         " --seed {wildcards.seed} {params.options}; "
         "cd $folder; sha256sum config.yaml vocab.txt history.csv checkpoint.pt > train.sha256"
         ") > {log} 2>&1"
@@ -63,6 +65,6 @@ rule evaluate:
     shell:
         "(folder=$(dirname {output.sums:q}); "
         "for options in {params.calls:q}; do"
-        " nbl evaluate $folder --corpus-dir $(dirname {input.corpus[0]}) $options; done; "
+        f" nbl evaluate $folder --corpus-dir {RESULTS}/corpus $options; done; "
         "cd $folder; sha256sum metrics.json predictions.*.jsonl > evaluate.sha256"
         ") > {log} 2>&1"
