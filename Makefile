@@ -34,6 +34,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check workflow
+	$(BIN)/snakemake --lint
 	$(BIN)/mypy
 
 # The environment, from the lock. An interrupted installation leaves no `ready` and is done again.

@@ -17,6 +17,8 @@ rule benchmark:
         f"{LOGS}/benchmark.log",
     benchmark:
         f"{LOGS}/benchmark.benchmark.tsv"
+    conda:
+        "../envs/nbl.yaml"
     threads: workflow.cores
     params:
         options=" ".join(

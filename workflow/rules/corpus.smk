@@ -15,6 +15,8 @@ rule corpus:
         f"{LOGS}/corpus.log",
     benchmark:
         f"{LOGS}/corpus.benchmark.tsv"
+    conda:
+        "../envs/nbl.yaml"
     params:
         source=option("--source", SETTINGS["source"]),
         sizes=f"--max-words {config['max_words']} --min-count {SETTINGS['min_count']}",

@@ -26,6 +26,8 @@ rule collect:
         f"{LOGS}/collect.log",
     benchmark:
         f"{LOGS}/collect.benchmark.tsv"
+    conda:
+        "../envs/nbl.yaml"
     params:
         selection=SELECTION,
     message:
@@ -48,6 +50,8 @@ rule report:
         f"{LOGS}/report.log",
     benchmark:
         f"{LOGS}/report.benchmark.tsv"
+    conda:
+        "../envs/nbl.yaml"
     message:
         f"Write tables and figures to {TABLES}"
     shell:

@@ -22,6 +22,8 @@ rule train:
         f"{LOGS}/{{run}}/seed{{seed}}.train.log",
     benchmark:
         f"{LOGS}/{{run}}/seed{{seed}}.train.benchmark.tsv"
+    conda:
+        "../envs/nbl.yaml"
     threads: 1
     resources:
         gpu=int(SETTINGS["device"] != "cpu"),
@@ -55,6 +57,8 @@ rule evaluate:
         f"{LOGS}/{{run}}/seed{{seed}}.evaluate.log",
     benchmark:
         f"{LOGS}/{{run}}/seed{{seed}}.evaluate.benchmark.tsv"
+    conda:
+        "../envs/nbl.yaml"
     threads: 1
     resources:
         gpu=int(SETTINGS["device"] != "cpu"),
