@@ -7,6 +7,7 @@ each time it starts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ SCHEMA = Path(__file__).parent.parent / "workflow" / "schemas" / "params.schema.
 # Settings of the training; all others are the model's own, and an experiment's name tells those it changes.
 TRAINING = ("lr", "epochs", "batch_size", "max_length", "patience", "clip", "curriculum")
 LEGACY = "-legacy"
+KNOWN_CORPORA = ("toy", "sample", "open", "wsj")
+FILE_KEYS = ("trees", "text", "heads")  # a user's own files, each FILE or PART=FILE
 Params = Mapping[str, Any]
 
 
@@ -68,7 +71,8 @@ def errors(params: Any) -> list[str]:
         return result
     for name, corpus in params["corpora"].items():
         if sound("corpora", name) and sound("decoders"):
-            result += [f"corpora.{name}.{message}" for message in _corpus_errors(corpus, params["decoders"])]
+            messages = (*_source_errors(name, corpus), *_corpus_errors(corpus, params["decoders"]))
+            result += [f"corpora.{name}.{message}" for message in messages]
     if sound("corpus") and params["corpus"] not in params["corpora"]:
         result.append(f"corpus: {params['corpus']!r} is not one of {', '.join(params['corpora'])}")
     elif sound("corpus") and sound("corpora", params["corpus"]):
@@ -80,6 +84,41 @@ def errors(params: Any) -> list[str]:
                 if wanted not in known[key]
             ]
     return result
+
+
+def _source_errors(name: str, corpus: Params) -> Iterator[str]:
+    """A corpus is one that nbl knows, perhaps with its place, or a user's own files."""
+    own = [key for key in ("trees", "text") if key in corpus]
+    if name in KNOWN_CORPORA:
+        yield from (f"{key}: {name} is a corpus that nbl knows; one's own files need another name" for key in own)
+    else:
+        if not own:
+            yield f"text: {name!r} is none of {', '.join(KNOWN_CORPORA)}; name its files here or under trees"
+        if corpus.get("source") is not None:
+            yield f"source: {corpus['source']!r} is for a corpus that nbl knows; name files under text or trees"
+
+
+def source_options(name: str, corpus: Params) -> list[str]:
+    """What `nbl prepare` is told of where a corpus comes from.
+
+    >>> source_options("wsj", {"source": "ldc/wsj", "heads": ["test=corenlp.conllx"]})
+    ['--corpus', 'wsj', '--source', 'ldc/wsj', '--heads', 'test=corenlp.conllx']
+    >>> source_options("mine", {"text": ["train=a.txt", "b.txt"]})
+    ['--text', 'train=a.txt', 'b.txt']
+    """
+    options = ["--corpus", name] if name in KNOWN_CORPORA else []
+    if corpus.get("source") is not None:
+        options += ["--source", corpus["source"]]
+    return options + [word for key in FILE_KEYS if key in corpus for word in (f"--{key}", *corpus[key])]
+
+
+def source_files(corpus: Params) -> list[str]:
+    """The user's own files that a corpus is made from.
+
+    >>> source_files({"text": ["train=a.txt", "b=1.txt"]})
+    ['a.txt', 'b=1.txt']
+    """
+    return [re.sub("^(train|dev|test)=", "", file) for key in FILE_KEYS for file in corpus.get(key, ())]
 
 
 def _corpus_errors(corpus: Params, decoders: Params) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dvc.utils.serialize import modify_yaml
 
 from nbl import checksums
 from nbl.errors import UserError
-from nbl.matrix import TRAINING, errors, experiment_name, experiments, read_params
+from nbl.matrix import TRAINING, errors, experiment_name, experiments, read_params, source_files
 from nbl.run_status import status
 
 PROJECT = Path(__file__).parent.parent
@@ -132,6 +132,24 @@ def test_what_is_no_params_file_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(UserError, match=re.escape(str(path))):
         read_params(path)
+
+
+def test_own_corpora(tmp_path):
+    """The example at the end of params.yaml, made real, and what is wrong with others."""
+    text = (PROJECT / "params.yaml").read_text()
+    head, example = text[: text.index("  # mine:")], text[text.index("  # mine:") :]
+    (tmp_path / "params.yaml").write_text(head + example.replace("  # ", "  "))
+    mine = read_params(tmp_path / "params.yaml", {"corpus": "mine"})
+    assert source_files(mine["corpora"]["mine"]) == ["gold.mrg", "news.txt"]
+    assert names(mine, corpus="mine") == names(mine, corpus="wsj")
+    mine["corpora"]["mine"] |= {"source": "here"}
+    mine["corpora"]["toy"] |= {"text": ["a.txt"]}
+    mine["corpora"]["another"] = dict(mine["corpora"]["wsj"])
+    assert [message.partition(": ")[0] for message in errors(mine)] == [
+        "corpora.toy.text",
+        "corpora.mine.source",
+        "corpora.another.text",
+    ]
 
 
 def test_dvc_changes_one_line_of_the_file(tmp_path):

@@ -64,11 +64,6 @@ def evaluate_calls(decoders):
     ]
 
 
-def option(name, value):
-    """A command-line option with its value, or nothing where the value is null."""
-    return [] if value is None else [name, str(value)]
-
-
 CORPUS_FILES = expand(
     f"{RESULTS}/corpus/{{name}}",
     name=["train.jsonl", "dev.jsonl", "test.jsonl", "vocab.txt", "stats.json"],

@@ -8,6 +8,7 @@ rule corpus_all:
 
 rule corpus:
     input:
+        files=matrix.source_files(SETTINGS),
         code=modules("corpus/*.py", "metrics.py", "baselines.py", "files.py"),
     output:
         CORPUS_FILES,
@@ -18,10 +19,9 @@ rule corpus:
     conda:
         "../envs/nbl.yaml"
     params:
-        source=option("--source", SETTINGS["source"]),
+        source=matrix.source_options(CORPUS, SETTINGS),
         sizes=f"--max-words {config['max_words']} --min-count {SETTINGS['min_count']}",
     message:
         f"Prepare the corpus {CORPUS}"
     shell:
-        f"nbl prepare --corpus {CORPUS} --out {RESULTS}/corpus"
-        " {params.source:q} {params.sizes} > {log} 2>&1"
+        f"nbl prepare --out {RESULTS}/corpus {{params.source:q}} {{params.sizes}} > {{log}} 2>&1"
