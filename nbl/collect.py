@@ -1,4 +1,4 @@
-"""All runs of a corpus in three small files that belong in git: scores, their means, and training curves."""
+"""All runs of a corpus in small files that belong in git: scores, their means, training curves, the two sweeps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from nbl.run_status import DONE, run_folder, status
 SCORES = ("f1", "udas", "uuas", "perplexity")
 # Of history.csv, all but times and memory, which differ from one day to the next.
 CURVES = ("epoch", "train_perplexity", "dev_perplexity", "dev_f1", "left_branching", "right_branching")
+SWEEPS = {"d_H": "d_H", "nonterminals": "NT"}  # a table, and what varies in it
 Row = dict[str, Any]
 
 
 def collect(results: Path, corpus: str, experiments: Sequence[Experiment], seeds: Sequence[int]) -> list[str]:
-    """Write `metrics.json`, `seeds.csv` and `history.csv` from the runs that are done.
+    """Write `metrics.json`, `seeds.csv`, `history.csv` and the csv of each sweep from the runs that are done.
 
     A run that is missing, damaged or made by other settings is left out. Returns a line for each of those.
     """
@@ -39,9 +40,13 @@ def collect(results: Path, corpus: str, experiments: Sequence[Experiment], seeds
             run = {"run": experiment.name, "seed": seed}
             scores += [run | row for row in _scores(folder / "metrics.json")]
             curves += [run | row for row in _curves(folder / "history.csv")]
-    write_text(results / corpus / "metrics.json", json.dumps(_means(scores), indent=1) + "\n")
+    means = _means(scores)
+    write_text(results / corpus / "metrics.json", json.dumps(means, indent=1) + "\n")
     write_text(results / corpus / "seeds.csv", _csv(["run", "seed", "decoder", *SCORES], scores))
     write_text(results / corpus / "history.csv", _csv(["run", "seed", *CURVES], curves))
+    for table, variable in SWEEPS.items():
+        chosen = [e for e in experiments if table in e.tables and variable in e.settings]
+        write_text(results / corpus / f"{table}.csv", _sweep(variable, chosen, means))
     return left_out
 
 
@@ -77,6 +82,17 @@ def _means(scores: Sequence[Row]) -> dict[str, dict[str, dict[str, float]]]:
 def _mean(rows: Sequence[Row]) -> dict[str, float]:
     names = [name for name in SCORES if all(name in row for row in rows)]
     return {"n": len(rows)} | {name: round(fmean(row[name] for row in rows), 4) for name in names}
+
+
+def _sweep(variable: str, experiments: Sequence[Experiment], means: dict[str, Any]) -> str:
+    """A row for each value of the variable, with the means of MBR trees, a column for each score of each model."""
+    rows: dict[int, Row] = {}
+    columns = [f"{name}_{model}" for model in dict.fromkeys(e.model for e in experiments) for name in SCORES]
+    for experiment in sorted(experiments, key=lambda e: e.settings[variable]):
+        row = rows.setdefault(experiment.settings[variable], {variable: experiment.settings[variable]})
+        scores = means.get(experiment.name, {}).get("mbr", {})
+        row |= {f"{name}_{experiment.model}": scores[name] for name in SCORES if name in scores}
+    return _csv([variable, *columns], list(rows.values()))
 
 
 def _csv(columns: list[str], rows: Sequence[Row]) -> str:

@@ -1,6 +1,7 @@
 """The experiment matrix: what runs there are, what they are called, what is refused."""
 
 import copy
+import csv
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import yaml
 from dvc.utils.serialize import modify_yaml
 
 from nbl import checksums
+from nbl.collect import _sweep
 from nbl.errors import UserError
 from nbl.matrix import TRAINING, errors, experiment_name, experiments, read_params, source_files
 from nbl.run_status import status
@@ -242,3 +244,12 @@ def test_damaged_files_are_set_aside_with_their_step(finished):
     (folder / "config.yaml").unlink()
     assert checksums.set_aside(folder) == [f"{folder}/config.yaml is missing: it will be made again"]
     assert list(folder.glob("*.sha256")) == []
+
+
+def test_the_csv_of_a_sweep(params):
+    chosen = [e for e in experiments(params) if "nonterminals" in e.tables]
+    means = {"nblpcfg": {"mbr": {"n": 4, "f1": 60.0, "perplexity": 9.5}}, "nlpcfg-NT=2": {"mbr": {"n": 1, "f1": 7.0}}}
+    rows = {row["NT"]: row for row in csv.DictReader(_sweep("NT", chosen, means).splitlines())}
+    assert list(rows) == ["2", "4", "6", "8"]
+    assert (rows["6"]["f1_nblpcfg"], rows["6"]["perplexity_nblpcfg"], rows["6"]["f1_nlpcfg"]) == ("60.0", "9.5", "")
+    assert (rows["2"]["f1_nlpcfg"], rows["2"]["f1_nblpcfg"]) == ("7.0", "")

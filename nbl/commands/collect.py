@@ -15,8 +15,9 @@ def collect(
 ) -> None:
     """Collect the scores and training curves of the runs that the tables need.
 
-    Writes metrics.json (means over the seeds), seeds.csv (every seed) and history.csv into the corpus' folder. A
-    run that is missing, damaged or made by other settings is named and left out.
+    Writes metrics.json (means over the seeds), seeds.csv (every seed), history.csv (every epoch), d_H.csv and
+    nonterminals.csv (the sweeps) into the corpus' folder. A run that is missing, damaged or made by other settings is
+    named and left out.
     """
     chosen = narrowed(params, config or [])
     matrix = experiments(chosen)

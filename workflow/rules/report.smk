@@ -2,7 +2,11 @@
 TEX = "main_result label_recall bindings seeds corpus complexity decoders qualitative"
 TEX += " numbers check bayesnet paper"
 FIGURES = "f1_perp_rank f1_perp_nt das_h das_nt time_length time_nt"
-COLLECTED = multiext(f"{RESULTS}/", "metrics.json", "seeds.csv", "history.csv")
+COLLECTED = multiext(
+    f"{RESULTS}/",
+    "metrics.json",
+    *["seeds.csv", "history.csv", "d_H.csv", "nonterminals.csv"],
+)
 REPORT = [
     *expand(f"{TABLES}/{{name}}.tex", name=TEX.split()),
     *expand(f"{TABLES}/{{name}}.{{kind}}", name=FIGURES.split(), kind=["pdf", "png"]),
