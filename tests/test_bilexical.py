@@ -16,6 +16,7 @@ from nbl.rules import BilexicalRules
 def _unwritten_memory_is_nan():
     """An entry of a chart or a result that is read before it is written fails loudly."""
     torch.use_deterministic_algorithms(True)
+    bilexical_native._free_scratch.clear()
     yield
     torch.use_deterministic_algorithms(False)
 
@@ -108,6 +109,28 @@ def test_large_tables_are_the_same_in_both_implementations(binding):
     assert_same(native, torch_only, **EXACT)
     for ours, theirs in zip(*(bilexical.marginals(rules, lengths, allow) for allow in (True, False)), strict=True):
         torch.testing.assert_close(ours, theirs, **EXACT)
+
+
+def test_kept_scratch_memory_changes_nothing():
+    """Neither what is in it, nor that it was made for a longer or a shorter sentence."""
+    if not bilexical_native.available(torch.float64):
+        pytest.skip("no C++ compiler")
+    problems = [batch("D-C", [l], 2, 3, 4, seed=l) for l in (5, 8, 3)]
+    expected = []
+    for rules, lengths in problems:
+        bilexical_native._free_scratch.clear()
+        expected.append(solved(fast(True), rules, lengths))
+    for (rules, lengths), wanted in zip(problems, expected, strict=True):
+        assert_same(solved(fast(True), rules, lengths), wanted, rtol=0, atol=0)
+    assert len(bilexical_native._free_scratch) == 1
+
+
+def test_a_very_large_scratch_memory_is_not_kept(monkeypatch):
+    if not bilexical_native.available(torch.float64):
+        pytest.skip("no C++ compiler")
+    monkeypatch.setattr(bilexical_native, "MAX_KEPT", 0)
+    bilexical.inside(*batch("D-C", [4], 2, 3, 4, seed=0))
+    assert not bilexical_native._free_scratch
 
 
 def test_a_batch_is_its_sentences(allow_native):

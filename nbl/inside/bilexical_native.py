@@ -16,6 +16,10 @@ from nbl.native import library
 FOLDER = Path(__file__).parent / "native"
 SOURCES = {torch.float32: FOLDER / "bilexical.cpp", torch.float64: FOLDER / "bilexical_float64.cpp"}
 HEADERS = (FOLDER / "bilexical.cpp", *sorted(FOLDER.glob("*.h")))  # what they include
+MAX_KEPT = 2**27  # bytes of a scratch memory that is kept: enough for a training sentence, not for any
+
+# Scratch memory that no thread is using: new memory would be cleared by the system, page by page, at every call.
+_free_scratch: list[Tensor] = []
 
 
 def available(dtype: torch.dtype) -> bool:
@@ -59,10 +63,12 @@ def _solve_all(problems: list[_Problem], dtype: torch.dtype) -> None:
     queue = iter(problems)  # shared by the threads; its next() is atomic
 
     def work() -> None:
-        scratch = torch.empty(scratch_bytes, dtype=torch.uint8)
+        scratch = _scratch(scratch_bytes)
         for problem in queue:
             problem.scratch = scratch.data_ptr()
             kernel.nbl_bilexical(ctypes.byref(problem))  # without Python's lock
+        if scratch.numel() <= MAX_KEPT:
+            _free_scratch.append(scratch)
 
     threads = min(torch.get_num_threads(), len(problems))
     if threads == 1:
@@ -71,6 +77,15 @@ def _solve_all(problems: list[_Problem], dtype: torch.dtype) -> None:
     with ThreadPoolExecutor(threads) as pool:
         for running in [pool.submit(work) for _ in range(threads)]:
             running.result()
+
+
+def _scratch(size: int) -> Tensor:
+    """At least so many bytes: kept ones, unless there are none or they are too few."""
+    try:
+        kept = _free_scratch.pop()
+    except IndexError:
+        return torch.empty(size, dtype=torch.uint8)
+    return kept if kept.numel() >= size else torch.empty(size, dtype=torch.uint8)
 
 
 class _Problem(ctypes.Structure):

@@ -115,9 +115,11 @@ class _LogSoftmaxAt(torch.autograd.Function):
         g, r, _ = x.shape
         V = len(weight)
         # Rows that start at multiples of 64 bytes: the product is a third faster.
-        logits = x.new_empty(g * r, -(-V // 16) * 16)[:, :V]
+        padded = x.new_empty(g * r, -(-V // 16) * 16)
+        padded[:, V:] = -torch.inf
+        logits = padded[:, :V]
         torch.addmm(bias, x.flatten(0, 1), weight.T, out=logits)
-        P = logits.softmax(1)
+        P = padded.softmax(1)[:, :V]  # of rows with gaps between them, softmax would make a copy first
         logsum = logits.amax(1) - P.amax(1).log()
         ctx.save_for_backward(x, weight, y, P)
         return logits.view(g, r, V).gather(2, y[:, None].expand(-1, r, -1)) - logsum.view(g, r, 1)
