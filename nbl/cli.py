@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from nbl.errors import UserError
+from nbl.process import keep_freed_memory, share_cores
 
 VERBS = {  # verb -> an example for its help
     "prepare": "nbl prepare --corpus toy --out results/toy/corpus",
@@ -79,6 +80,8 @@ def spread(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130."""
+    share_cores()
+    keep_freed_memory()
     arguments = spread(sys.argv[1:])
     try:
         exit_code = build_app(arguments[0] if arguments else None)(
