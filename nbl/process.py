@@ -11,12 +11,12 @@ LARGE, ALL, STEP = 32 * 2**20, 2**31 - 1, 64 * 2**20  # bytes
 
 
 def share_cores() -> None:
-    """Let threads that wait sleep: where jobs share cores, threads that spin stop all others (10 times slower steps)."""
+    """Let threads that wait sleep: where jobs share cores, a step with threads that spin takes ten times as long."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep what is freed: else it hands large tensors back, and the system clears their pages at every step.
+    """Have malloc keep what is freed: else it hands large tensors back, and the system clears their pages each time.
 
     Only glibc can be told so; elsewhere nothing happens.
     """
