@@ -92,7 +92,8 @@ def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[
 
 def chosen(names: Iterable[str]) -> list[Implementation]:
     """The implementations of these names, each found right."""
-    found = [implementation for implementation in IMPLEMENTATIONS if implementation.name in set(names)]
+    wanted = set(names)
+    found = [implementation for implementation in IMPLEMENTATIONS if implementation.name in wanted]
     for implementation in found:
         check(implementation)
     return found
