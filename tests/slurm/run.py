@@ -1,16 +1,15 @@
 """The pipeline on a SLURM cluster of one machine, which is started here and gone afterwards: `make test-slurm`.
 
-The cluster is Debian's (root installs it where it is missing): munged, slurmctld and slurmd on loopback, with ports,
+The cluster is Debian's (apt installs it where it is missing): munged, slurmctld and slurmd on loopback, with ports,
 key, state and logs of their own in a temporary folder, so that they disturb no other. Its two GPUs are /dev/null and
 /dev/zero: torch finds none there and computes on the CPU, but SLURM shares them out as it does real ones.
 
 A small matrix runs through workflow/profiles/slurm; one training is cancelled half way; the same command goes on with
-it; every result must have the bytes of a run without SLURM. Exit code 77 means that there can be no SLURM here.
+it; every result must have the bytes of a run without SLURM. Exit code 77 means that there can be no cluster here.
 """
 
 import csv
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -21,21 +20,20 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from small_project import CHANGED, RUNS, change, copy_project, environment
+from small_project import CHANGED, PROJECT, RUNS, change, copy_project, environment
 
 SKIPPED = 77
 BEGAN = time.monotonic()
 SECONDS = 300  # that a call of Snakemake may take
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
 NAME = "nblpcfg-binding=D-B"
-# Snakemake's comments on jobs, by which they are known
-TRAIN, EVALUATE, TABLES = (
-    f"rule_train_wildcards_{NAME}_0",
-    f"rule_evaluate_wildcards_{NAME}_0",
-    "rule_tables_collect_report",
-)
+TRAIN, EVALUATE = f"rule_train_wildcards_{NAME}_0", f"rule_evaluate_wildcards_{NAME}_0"
+TABLES = "rule_tables_collect_report"
 EPOCHS = 12  # of the runs of which one is cancelled, so that there is a half way
 TIMINGS = ("seconds", "sentences_per_second", "peak_memory_mb")
 # There is no accounting to ask for a job's state; and jobs of seconds are asked for often.
@@ -47,8 +45,8 @@ ClusterName=nbl
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
-SlurmUser={user}
-SlurmdUser={user}
+SlurmUser=root
+SlurmdUser=root
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -87,7 +85,7 @@ def main():
             with snakemake(local, "--cores", "1") as without_slurm:
                 a_cancelled_training_stops_no_other_run(remote)
                 the_same_command_goes_on_with_it(remote)
-                every_run_had_one_gpu()
+                every_job_asked_for_what_the_profile_says()
                 assert without_slurm.wait(SECONDS) == 0
             the_results_are_those_without_slurm(local, remote)
     report("passed")
@@ -99,23 +97,28 @@ def main():
 def a_cancelled_training_stops_no_other_run(folder):
     history = folder / CHANGED[0] / "history.csv"
     with snakemake(folder, *PROFILE) as process:
-        wait(lambda: history.exists() and len(history.read_text().splitlines()) > 3, "third epoch", SECONDS)
-        (number,) = (number for number, (comment, *_) in jobs().items() if comment == TRAIN)
+        assert soon(lambda: epochs(history) >= 3 or process.poll() is not None, SECONDS)
+        assert process.poll() is None
+        (number,) = (number for number, job in jobs().items() if job.comment == TRAIN)
         run("scancel", str(number))
         assert process.wait(SECONDS) != 0
-    states = [state for _, state, _ in jobs().values()]
-    assert jobs()[number][1] == "CANCELLED"
+    states = [job.state for job in jobs().values()]
+    assert jobs()[number].state == "CANCELLED"
     assert sorted(set(states)) == ["CANCELLED", "COMPLETED"]
     assert (folder / CHANGED[0] / "resume.pt").exists()
     assert [(folder / run / "metrics.json").exists() for run in RUNS] == [True, True, False, True]
     report(f"with SLURM: {len(states)} jobs, of which one was cancelled and the others done")
 
 
+def epochs(history):
+    return len(history.read_text().splitlines()) - 1 if history.exists() else 0
+
+
 def the_same_command_goes_on_with_it(folder):
     before = jobs()
     with snakemake(folder, *PROFILE) as process:
         assert process.wait(SECONDS) == 0
-    new = [(comment, state) for number, (comment, state, _) in jobs().items() if number not in before]
+    new = [(job.comment, job.state) for number, job in jobs().items() if number not in before]
     assert sorted(new) == [(name, "COMPLETED") for name in sorted([TRAIN, EVALUATE, TABLES])], new
     log = (folder / f"logs/toy/{NAME}/seed0.train.log").read_text()
     assert f"epoch {EPOCHS}:" in log
@@ -128,9 +131,14 @@ def the_same_command_goes_on_with_it(folder):
     assert "Nothing to be done" in (folder / "snakemake.log").read_text()
 
 
-def every_run_had_one_gpu():
-    for comment, _, gpus in jobs().values():
-        assert gpus == ("gres:gpu:1" if comment.startswith(("rule_train", "rule_evaluate")) else "N/A"), comment
+def every_job_asked_for_what_the_profile_says():
+    profile = yaml.safe_load((PROJECT / "workflow/profiles/slurm/config.v9+.yaml").read_text())
+    for job in jobs().values():
+        rule = job.comment.split("_")[1]
+        resources = profile["default-resources"] | profile["set-resources"].get(rule, {})
+        assert job.memory == f"{resources['mem_mb']}M", job
+        assert job.gpus == ("gres:gpu:1" if rule in ("train", "evaluate") else "N/A"), job
+        assert job.shares == ("NO" if rule == "benchmark" else "OK"), job
 
 
 def the_results_are_those_without_slurm(local, remote):
@@ -163,11 +171,15 @@ def snakemake(folder, *arguments):
     """Make all, in the background; gives the process."""
     command = ["snakemake", *arguments, "--", "all"]
     with (folder / "snakemake.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment(folder), stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment(folder), stdout=log, stderr=log, start_new_session=True
+        )
         try:
             yield process
         finally:
-            end(process)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def report(sentence):
@@ -178,16 +190,18 @@ def report(sentence):
 
 
 def install():
-    """Make sure that SLURM is installed, by apt as root."""
+    """Make sure that SLURM is installed."""
+    if os.getuid() != 0:
+        skip("to start a SLURM cluster takes root")
     if all(map(shutil.which, PROGRAMS)):
         return
-    if os.getuid() != 0 or not shutil.which("apt-get"):
-        skip("SLURM is not installed, and to install it takes root and apt-get")
-    for arguments in (["update"], ["install", "-y", "--no-install-recommends", "slurm-wlm", "munge"]):
-        command = ["apt-get", "-q", *arguments]
+    if not shutil.which("apt-get"):
+        skip("SLURM is not installed, and there is no apt-get to install it")
+    for arguments in ("update", "install --yes --no-install-recommends slurm-wlm munge"):
+        command = ["timeout", "120", "apt-get", *arguments.split()]
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-            skip(f"`{' '.join(command)}` failed, so that there is no SLURM")
+        if subprocess.run(command, env=quiet, capture_output=True, check=False).returncode != 0:
+            skip(f"SLURM is not installed, and `apt-get {arguments}` failed")
 
 
 def skip(reason):
@@ -206,16 +220,17 @@ def cluster(folder):
     files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "log", "pid", "seed")]
     with ExitStack() as daemons:
         start(daemons, folder, "munged", "--foreground", f"--socket={folder}/munge.socket", *files)
-        wait((folder / "munge.socket").exists, "munged")
+        soon((folder / "munge.socket").exists)
         start(daemons, folder, "slurmctld", "-D")
         start(daemons, folder, "slurmd", "-D")
-        wait(lambda: run("sinfo", "-h", "-o", "%T") == "idle", "slurmd")
+        if not soon(lambda: run("sinfo", "-h", "-o", "%T") == "idle"):
+            skip("SLURM does not start on this machine")
         report(f"{run('slurmd', '-V')} is up")
         try:
             yield
         finally:
-            run("scancel", f"--user={user()}")
-            wait(lambda: not run("squeue", "-h"), "end of all jobs", 60)
+            run("scancel", "--user=root")
+            soon(lambda: not run("squeue", "-h"), 60)
 
 
 def write_configuration(folder):
@@ -223,7 +238,7 @@ def write_configuration(folder):
     for name in ("state", "spool", "bin"):
         (folder / name).mkdir()
     host = socket.gethostname().split(".")[0]
-    text = SLURM_CONF.format(folder=folder, host=host, user=user(), ports=free_ports(2))
+    text = SLURM_CONF.format(folder=folder, host=host, ports=free_ports(2))
     (folder / "slurm.conf").write_text(text)
     (folder / "gres.conf").write_text(f"NodeName={host} Name=gpu File=/dev/null,/dev/zero\n")
     key = folder / "munge.key"
@@ -251,11 +266,19 @@ def end(process):
         process.wait()
 
 
+class Job(NamedTuple):
+    comment: str  # Snakemake's, by which it is known
+    state: str
+    gpus: str
+    shares: str  # its machine with other jobs
+    memory: str
+
+
 def jobs():
-    """All jobs the cluster has had, by number: what Snakemake calls it, its state, and the GPUs it asked for."""
-    fields = "--Format=JobID:|,Comment:|,State:|,tres-per-job:"
+    """All jobs the cluster has had, by number."""
+    fields = "--Format=JobID:|,Comment:|,State:|,tres-per-job:|,OverSubscribe:|,MinMemory:"
     rows = [line.split("|") for line in run("squeue", "-h", "--states=all", fields).splitlines()]
-    return {int(number): (comment, state, gpus) for number, comment, state, gpus in rows}
+    return {int(number): Job(*row) for number, *row in rows}
 
 
 def run(*command):
@@ -263,15 +286,12 @@ def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def wait(condition, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"no {what} after {seconds} seconds"
+def soon(condition, seconds=30):
+    """Wait until the condition holds; tells whether it does."""
+    deadline = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def user():
-    return pwd.getpwuid(os.getuid()).pw_name
+    return holds
 
 
 def free_ports(count):
