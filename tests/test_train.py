@@ -575,6 +575,34 @@ def test_processes_share_out_the_devices(tmp_path):
             holder.communicate()
 
 
+TAKE_TURNS = """
+import os, sys, time
+from pathlib import Path
+from nbl.device import first_free
+folder = Path(sys.argv[1])
+children = []
+while len(children) < 6:
+    children.append(os.fork())
+    if children[-1] == 0:
+        for _ in range(15):
+            with first_free(["one", "two"], folder, poll_seconds=0.001) as position:
+                taken = folder / f"taken{position}"
+                taken.touch(exist_ok=False)
+                time.sleep(0.003)
+                taken.rename(folder / f"done.{position}.{os.getpid()}.{time.monotonic_ns()}")
+        os._exit(0)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+def test_no_two_processes_have_one_device(tmp_path):
+    """More processes than devices, each taking and releasing one again and again."""
+    subprocess.run([sys.executable, "-c", TAKE_TURNS, str(tmp_path)], check=True)
+    positions = [path.name.split(".")[1] for path in tmp_path.glob("done.*")]
+    assert len(positions) == 6 * 15
+    assert set(positions) == {"0", "1"}
+
+
 def test_signals_are_let_through_after_training(corpus, tmp_path, unigram):
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     trained(corpus, tmp_path, "epochs=1")

@@ -3,75 +3,19 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-import yaml
-
-PROJECT = Path(__file__).parent.parent
-PARTS = ("nbl", "workflow", "dvc.yaml", ".dvc/config", ".dvcignore", ".gitignore", "paper_tables/published.yaml")
-TABLES = {
-    "main": ["nblpcfg"],
-    "bindings": ["nblpcfg", "nblpcfg-binding=D-B"],
-}
-RUNS = [f"results/toy/runs/{name}/seed{seed}" for name in TABLES["bindings"] for seed in (0, 1)]
-CHANGED = RUNS[2:]  # those of D-B
-# Measuring takes minutes; what is to be seen here is when it happens.
-BENCH = """
-from pathlib import Path
-import typer
-from nbl.files import write_text
-
-def bench(
-    out: Path = typer.Option(),
-    part: list[str] = typer.Option(),
-    rounds: int = typer.Option(),
-    quick: bool = typer.Option(False, "--quick"),
-):
-    row = "NBL-PCFG,1,10,10,0.1,0.1,0.1,1,10,10"
-    write_text(out / "inside.csv", f"implementation,b,l,m,median,low,high,rounds,peak_mb,sgemm_gflops\\n{row}\\n")
-    write_text(out / "summary.json", "{}")
-"""
-
-
-def small(params):
-    """The parameters with two experiments of two seeds, as small as can be."""
-    toy = params["corpora"]["toy"]
-    toy["training"] |= {"epochs": 2, "max_length": 4}
-    toy["models"]["nblpcfg"] |= {"NT": 2, "d_H": 3, "dim": 4}
-    toy["experiments"] = {name: toy["experiments"][name] for name in TABLES["bindings"]}
-    toy["tables"] = TABLES
-    decoders = {"main": ["mbr", "cyk"], "bindings": ["mbr"]}
-    return params | {"seeds": [0, 1], "decoders": decoders, "corpora": {"toy": toy}}
-
-
-def change(folder, change_toy):
-    """Change the parameters of toy in a copy."""
-    path = folder / "params.yaml"
-    params = yaml.safe_load(path.read_text())
-    change_toy(params["corpora"]["toy"])
-    path.write_text(yaml.safe_dump(params, sort_keys=False))
+from small_project import CHANGED, RUNS, change, copy_project, environment
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     """A copy of the project in a folder with a space in its name, as a git repository."""
     folder = tmp_path_factory.mktemp("my project")
-    for part in PARTS:
-        target = folder / part
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (PROJECT / part).is_dir():
-            shutil.copytree(PROJECT / part, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(PROJECT / part, target)
-    params = yaml.safe_load((PROJECT / "params.yaml").read_text())
-    (folder / "params.yaml").write_text(yaml.safe_dump(small(params), sort_keys=False))
-    (folder / "nbl/commands/bench.py").write_text(BENCH)
+    copy_project(folder)
     git(folder, "init", "-q", "-b", "main")
     commit(folder)
     return folder
@@ -84,11 +28,6 @@ def git(folder, *arguments):
 def commit(folder):
     git(folder, "add", "-A")
     git(folder, "-c", "user.name=nbl", "-c", "user.email=nbl@example.org", "commit", "-q", "-m", "state")
-
-
-def environment(folder):
-    paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder)}
-    return os.environ | paths | {"DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def call(folder, *command, fails=False):

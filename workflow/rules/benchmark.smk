@@ -6,7 +6,8 @@ rule benchmark_all:
         expand(f"{RESULTS}/bench/{{part}}.csv", part=SETTINGS["benchmark"]["parts"]),
 
 
-# With all cores for itself, it runs alone, so that no other job disturbs the measurement.
+# With all cores for itself, it runs alone, so that no other job disturbs the measurement. A cluster's profile sets
+# the threads instead, before they are asked for here.
 rule benchmark:
     input:
         code=modules("bench/*", "inside/*", "models/*", "decode/*"),
@@ -19,7 +20,7 @@ rule benchmark:
         f"{LOGS}/benchmark.benchmark.tsv"
     conda:
         "../envs/nbl.yaml"
-    threads: workflow.cores
+    threads: lambda wildcards: workflow.cores
     params:
         options=" ".join(
             [f"--part {part}" for part in SETTINGS["benchmark"]["parts"]]
