@@ -4,6 +4,8 @@
 rule benchmark_all:
     input:
         expand(f"{RESULTS}/bench/{{part}}.csv", part=SETTINGS["benchmark"]["parts"]),
+    message:
+        "The speed is measured"
 
 
 # With all cores for itself, it runs alone, so that no other job disturbs the measurement. A cluster's profile sets

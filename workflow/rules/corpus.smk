@@ -4,6 +4,8 @@
 rule corpus_all:
     input:
         CORPUS_FILES,
+    message:
+        f"The corpus {CORPUS} is prepared"
 
 
 rule corpus:

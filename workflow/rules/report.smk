@@ -18,6 +18,8 @@ rule report_all:
     input:
         COLLECTED,
         REPORT,
+    message:
+        f"All tables and figures are in {TABLES}"
 
 
 rule collect:

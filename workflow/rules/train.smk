@@ -4,6 +4,8 @@
 rule runs:
     input:
         run_files("train.sha256", "evaluate.sha256", "metrics.json"),
+    message:
+        "All runs are made"
 
 
 # A run that was interrupted has a resume.pt in its folder and goes on from it. What an older model of the run made
