@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc.utils.serialize import modify_yaml
+from dvc.utils.hydra import apply_overrides
 
 from nbl import checksums
 from nbl.collect import _sweep
@@ -137,10 +137,10 @@ def test_what_is_no_params_file_is_refused(tmp_path, text):
 
 
 def test_own_corpora(tmp_path):
-    """The example at the end of params.yaml, made real, and what is wrong with others."""
+    """The example in a comment of params.yaml, made real, and what is wrong with others."""
     text = (PROJECT / "params.yaml").read_text()
-    head, example = text[: text.index("  # mine:")], text[text.index("  # mine:") :]
-    (tmp_path / "params.yaml").write_text(head + example.replace("  # ", "  "))
+    example = re.findall(r"^    # (mine:|  .*)$", text, flags=re.MULTILINE)
+    (tmp_path / "params.yaml").write_text(text + "".join(f"  {line}\n" for line in example))
     mine = read_params(tmp_path / "params.yaml", {"corpus": "mine"})
     assert source_files(mine["corpora"]["mine"]) == ["gold.mrg", "news.txt"]
     assert names(mine, corpus="mine") == names(mine, corpus="wsj")
@@ -157,8 +157,7 @@ def test_own_corpora(tmp_path):
 def test_dvc_changes_one_line_of_the_file(tmp_path):
     before = (PROJECT / "params.yaml").read_text()
     (tmp_path / "params.yaml").write_text(before)
-    with modify_yaml(str(tmp_path / "params.yaml")) as document:  # as `dvc exp run -S` does it
-        document["corpora"]["toy"]["training"]["lr"] = 0.25
+    apply_overrides(tmp_path / "params.yaml", ["corpora.toy.training.lr=0.25"])  # as `dvc exp run -S` does it
     after = (tmp_path / "params.yaml").read_text()
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
     assert changed == ["      lr: 0.25"]
