@@ -11,7 +11,7 @@ LARGE, ALL, STEP = 32 * 2**20, 2**31 - 1, 64 * 2**20  # bytes
 
 
 def share_cores() -> None:
-    """Let threads that wait sleep: where jobs share cores, a step with threads that spin takes ten times as long."""
+    """Let threads that wait sleep, not spin: where jobs share cores, spinning takes the time of those that work."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 

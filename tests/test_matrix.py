@@ -13,8 +13,10 @@ from dvc.utils.hydra import apply_overrides
 
 from nbl import checksums
 from nbl.collect import _sweep
+from nbl.commands.prepare import CorpusName
+from nbl.corpus.sources import SOURCES
 from nbl.errors import UserError
-from nbl.matrix import TRAINING, errors, experiment_name, experiments, read_params, source_files
+from nbl.matrix import KNOWN_CORPORA, TRAINING, errors, experiment_name, experiments, read_params, source_files
 from nbl.run_status import status
 
 PROJECT = Path(__file__).parent.parent
@@ -134,6 +136,10 @@ def test_what_is_no_params_file_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(UserError, match=re.escape(str(path))):
         read_params(path)
+
+
+def test_the_known_corpora_are_those_of_prepare():
+    assert KNOWN_CORPORA == tuple(SOURCES) == tuple(CorpusName)
 
 
 def test_own_corpora(tmp_path):

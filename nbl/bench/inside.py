@@ -15,7 +15,7 @@ from torch import Tensor
 from nbl.bench.measure import interleaved, peak_memory, sgemm, sgemm_rate
 from nbl.bench.random_rules import detached, random_rules
 from nbl.errors import UserError
-from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
+from nbl.inside import bilexical, bilexical_native, eisner_satta, lexical, naive, pcfg, rank
 
 D_H = 300
 MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory
@@ -110,6 +110,7 @@ def compare(implementations: Sequence[Implementation], case: Case, rounds: int) 
         row: dict[str, Any] = {"implementation": implementation.name, **case._asdict()}
         if implementation.name in times:
             row |= times[implementation.name]._asdict()
+            bilexical_native._free_scratch.clear()  # what it keeps between calls counts, too
             row |= {"peak_mb": peak_memory(tasks[implementation.name]), "sgemm_gflops": rate}
         rows.append(row)
     return rows
