@@ -68,10 +68,10 @@ def _faster(results: Results, key: str, statement: str, variable: str, names: li
     first, others = found.loc[names[0]], found.loc[names[1:]]
     if sizes.min() < LARGE[variable]:
         return Claim(key, 495, statement, f"measured only at {evidence}", QUARTILES, CANNOT_TELL)
-    if first["median"] >= others["median"].min():
-        verdict = NOT_REPRODUCED
+    if first["high"] < others["low"].min():
+        verdict = REPRODUCED
     else:
-        verdict = REPRODUCED if first["high"] < others["low"].min() else CANNOT_TELL
+        verdict = NOT_REPRODUCED if first["low"] > others["high"].min() else CANNOT_TELL
     return Claim(key, 495, statement, evidence, QUARTILES, verdict)
 
 
@@ -85,7 +85,7 @@ def _growth_order(results: Results) -> Claim:
         shown = zip(names, known, strict=True)
         evidence = "; ".join(f"{name} {slope:.2f} ± {error:.2f}" for name, (slope, error) in shown)
         gaps = [(b[0] - a[0], 2 * math.hypot(a[1], b[1])) for a, b in pairwise(known)]
-        if any(gap <= 0 for gap, _ in gaps):
+        if any(gap < -band for gap, band in gaps):
             verdict = NOT_REPRODUCED
         elif all(gap > band for gap, band in gaps):
             verdict = REPRODUCED
