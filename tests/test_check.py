@@ -190,8 +190,11 @@ def test_speed_claims():
     assert found["nbl-fastest-m"] == REPRODUCED
     assert found["growth-in-m"] == REPRODUCED
     assert found["c-two-faster-m"] == NOT_REPRODUCED
-    three["NBL, torch"] = three["NL, C1-2 cached"]
-    assert verdicts(speed(results_of({}, bench=bench(three))))["growth-in-m"] == NOT_REPRODUCED
+    swapped = three | {"NBL, torch": three["NL, C1-1 cached"], "NL, C1-1 cached": three["NBL, torch"]}
+    found = verdicts(speed(results_of({}, bench=bench(swapped))))
+    assert found["growth-in-m"] == found["nbl-fastest-m"] == NOT_REPRODUCED
+    equal = dict.fromkeys(three, three["NBL, torch"])
+    assert set(verdicts(speed(results_of({}, bench=bench(equal)))).values()) == {CANNOT_TELL}
     assert set(verdicts(speed(results_of({}))).values()) == {CANNOT_TELL}
     small = bench(three).query("m <= 10")  # says nothing about many nonterminals
     assert verdicts(speed(results_of({}, bench=small)))["nbl-fastest-m"] == CANNOT_TELL
