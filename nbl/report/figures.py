@@ -97,8 +97,9 @@ def _panels(
         else:
             _nothing(axes)
         axes.set(xlabel=label, ylabel=TITLES[metric])
-    if len(series) > 1 and panels[0].get_legend_handles_labels()[0]:
-        panels[0].legend(frameon=True, loc="best")
+    handles, labels = panels[0].get_legend_handles_labels()
+    if len(series) > 1 and handles:
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(handles), frameon=False)  # on no point
     return figure
 
 
