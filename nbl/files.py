@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,6 +58,42 @@ def replacing_files(folder: str | Path, last: str) -> Iterator[Path]:
                 path.replace(folder / path.name)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+@contextmanager
+def alone_in(folder: str | Path, notice: Callable[[str], None], poll_seconds: float = 1.0) -> Iterator[None]:
+    """Wait until no other process is in such a block with this folder.
+
+    The lock is one on the folder itself, which the system releases however a process ends. Where the file system
+    has no such locks, nobody waits.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+    try:
+        told = False
+        while not _lock(handle):
+            if not told:
+                notice(f"another process is at work in {folder}: waiting for its end")
+                told = True
+            time.sleep(poll_seconds)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Whether the lock is ours now, or there are no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def read_text(path: str | Path) -> str:

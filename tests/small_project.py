@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,11 +45,11 @@ def small(params):
     return params | {"seeds": [0, 1], "decoders": decoders, "corpora": {"toy": toy}}
 
 
-def change(folder, change_toy):
-    """Change the parameters of toy in a copy."""
+def change(folder, change_toy, whole=False):
+    """Change the parameters of toy in a copy, or all parameters."""
     path = folder / "params.yaml"
     params = yaml.safe_load(path.read_text())
-    change_toy(params["corpora"]["toy"])
+    change_toy(params if whole else params["corpora"]["toy"])
     path.write_text(yaml.safe_dump(params, sort_keys=False))
 
 
@@ -69,3 +70,24 @@ def copy_project(folder):
 def environment(folder):
     paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder)}
     return os.environ | paths | {"DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def git(folder, *arguments):
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder):
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=nbl", "-c", "user.email=nbl@example.org", "commit", "-q", "-m", "state")
+
+
+def call(folder, *command, fails=False):
+    """Run a tool of this environment; give all it printed."""
+    result = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    log = result.stdout + result.stderr
+    assert (result.returncode != 0) == fails, log
+    return log
+
+
+def snakemake(folder, *arguments, target="all", fails=False):
+    return call(folder, "snakemake", "--cores", "2", *arguments, "--", target, fails=fails)

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from small_project import CHANGED, RUNS, change, copy_project, environment
+from small_project import CHANGED, RUNS, call, change, commit, copy_project, environment, git, snakemake
 
 
 @pytest.fixture(scope="module")
@@ -19,27 +19,6 @@ def copy(tmp_path_factory):
     git(folder, "init", "-q", "-b", "main")
     commit(folder)
     return folder
-
-
-def git(folder, *arguments):
-    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def commit(folder):
-    git(folder, "add", "-A")
-    git(folder, "-c", "user.name=nbl", "-c", "user.email=nbl@example.org", "commit", "-q", "-m", "state")
-
-
-def call(folder, *command, fails=False):
-    """Run a tool of this environment; give all it printed."""
-    result = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
-    log = result.stdout + result.stderr
-    assert (result.returncode != 0) == fails, log
-    return log
-
-
-def snakemake(folder, *arguments, target="all", fails=False):
-    return call(folder, "snakemake", "--cores", "2", *arguments, "--", target, fails=fails)
 
 
 def plan(folder, *arguments):

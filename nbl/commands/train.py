@@ -17,6 +17,7 @@ from rich.console import Console
 from nbl.config import make_config
 from nbl.corpus.folder import read_corpus
 from nbl.device import device_type
+from nbl.files import alone_in
 from nbl.run import Row, Run, remove_other_run
 from nbl.signals import Interrupted
 from nbl.train import Progress
@@ -53,13 +54,14 @@ def train(
     """
     corpus = read_corpus(corpus_dir)
     config = make_config(model, assignments or [], corpus, seed=seed, threads=threads, device=device_type(device))
-    if replace and remove_other_run(config, out):
-        print(f"nbl: {out} held a run of other settings, or a damaged one; this one begins anew", file=sys.stderr)
     try:
-        with _progress(quiet=as_json) as progress:
-            history = run_training(config, corpus, out, device=device, progress=progress)
+        with alone_in(out, _tell):
+            if replace and remove_other_run(config, out):
+                _tell(f"{out} held a run of other settings, or a damaged one; this one begins anew")
+            with _progress(quiet=as_json) as progress:
+                history = run_training(config, corpus, out, device=device, progress=progress)
     except Interrupted as stop:
-        print(f"nbl: {stop}; the same command goes on with {out}", file=sys.stderr)
+        _tell(f"{stop}; the same command goes on with {out}")
         raise typer.Exit(stop.exit_code) from stop
     scored = [row for row in history if row["dev_perplexity"] is not None]
     best = min(scored, key=lambda row: row["dev_perplexity"] or 0) if scored else history[-1]
@@ -67,6 +69,10 @@ def train(
         print(json.dumps({"run": str(out), "epochs": len(history), "best": best}))
     else:
         print(f"{out}: {len(history)} epochs, kept {_line(best)}")
+
+
+def _tell(sentence: str) -> None:
+    print(f"nbl: {sentence}", file=sys.stderr, flush=True)
 
 
 class Lines(Progress):

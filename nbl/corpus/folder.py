@@ -97,11 +97,19 @@ def read_corpus(folder: str | Path) -> Corpus:
     """Read a prepared corpus; a missing or changed file is named and refused."""
     folder = Path(folder)
     stats = read_stats(folder)
-    for path in _files(folder):
-        if not path.exists() or _digest(path) != stats["files"].get(path.name):
-            raise UserError(f"{path} is missing or not what `nbl prepare` wrote; run `nbl prepare` again")
+    for path in damaged(folder):
+        raise UserError(f"{path} is missing or not what `nbl prepare` wrote; run `nbl prepare` again")
     train, dev, test = (read_sentences(folder / f"{split}.jsonl") for split in SPLITS)
     return Corpus(train, dev, test, Vocabulary.read(folder / "vocab.txt"), stats)
+
+
+def damaged(folder: str | Path) -> list[Path]:
+    """The files of a prepared corpus that are gone or have other contents than it was prepared with."""
+    try:
+        digests = read_stats(folder)["files"]
+    except UserError:
+        return [Path(folder) / "stats.json"]
+    return [path for path in _files(Path(folder)) if not path.is_file() or _digest(path) != digests.get(path.name)]
 
 
 def read_stats(folder: str | Path) -> dict[str, Any]:

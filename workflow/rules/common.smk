@@ -1,5 +1,8 @@
 # What the rules share: the matrix, where things lie, and the code each step depends on.
 import json
+import os
+import shlex
+import time
 from pathlib import Path
 
 import yaml
@@ -7,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from nbl import checksums, matrix
+from nbl.corpus import folder
 
 
 def typed(value):
@@ -32,6 +36,11 @@ SELECTION = [
     f"{key}={json.dumps(config[key], separators=(',', ':'))}"
     for key in ("corpus", "seeds", "tables", "experiments")
 ]
+PREPARE = shlex.join(
+    matrix.source_options(CORPUS, SETTINGS)
+    + ["--max-words", str(config["max_words"])]
+    + ["--min-count", str(SETTINGS["min_count"])]
+)
 EXPERIMENTS = {experiment.name: experiment for experiment in matrix.experiments(config)}
 
 
@@ -80,8 +89,22 @@ def made(files):
     return [file for file in files if not config.get("partial") or Path(file).exists()]
 
 
-# A file that was damaged since it was made, by a full disk or by hand, is found by its checksum and made again.
+# A file that was damaged since it was made, by a full disk or by hand, is found by its checksum. A run's is made again.
+# The corpus is not: every run would follow, though it comes out as it was.
 if workflow.is_main_process:
+    if Path(RESULTS, "corpus/stats.json").exists() and (
+        found := folder.damaged(f"{RESULTS}/corpus")
+    ):
+        raise WorkflowError(
+            f"{', '.join(map(str, found))}: missing or damaged. To have the corpus again as it was, and keep the runs,"
+            f" call: nbl prepare --out {RESULTS}/corpus {PREPARE}",
+            f"To begin anew, delete the folder {RESULTS}/corpus.",
+        )
     for sums in run_files("train.sha256"):
         for sentence in checksums.set_aside(Path(sums).parent):
             logger.warning(sentence)
+    # Contents decide what is stale, yet Snakemake throws away what comes out older than what went in.
+    for path in filter(os.path.exists, modules("**/*") + CORPUS_FILES):
+        if os.path.getmtime(path) > time.time():
+            logger.warning(f"{path} is dated in the future: its time is set to now.")
+            os.utime(path)

@@ -21,9 +21,8 @@ rule corpus:
     conda:
         "../envs/nbl.yaml"
     params:
-        source=matrix.source_options(CORPUS, SETTINGS),
-        sizes=f"--max-words {config['max_words']} --min-count {SETTINGS['min_count']}",
+        options=PREPARE,
     message:
         f"Prepare the corpus {CORPUS}"
     shell:
-        f"nbl prepare --out {RESULTS}/corpus {{params.source:q}} {{params.sizes}} > {{log}} 2>&1"
+        f"nbl prepare --out {RESULTS}/corpus {{params.options}} > {{log}} 2>&1"

@@ -9,7 +9,8 @@ rule runs:
 
 
 # A run that was interrupted has a resume.pt in its folder and goes on from it. What an older model of the run made
-# of the test sentences goes at once: should the training fail, it must not be taken for the new one's.
+# of the test sentences goes at once: should the training fail, it must not be taken for the new one's. If the clock was
+# set back while it trained, what went in is from the future now, and Snakemake would throw away what came out.
 rule train:
     input:
         corpus=CORPUS_FILES,
@@ -41,7 +42,8 @@ rule train:
         "rm -f $folder/evaluate.sha256 $folder/metrics.json $folder/predictions.*; "
         f"nbl train --corpus-dir {RESULTS}/corpus --out $folder --replace"
         " --seed {wildcards.seed} {params.options}; "
-        "cd $folder; sha256sum config.yaml vocab.txt history.csv checkpoint.pt > train.sha256"
+        "(cd $folder; sha256sum config.yaml vocab.txt history.csv checkpoint.pt > train.sha256); "
+        "find {input:q} -newer {output.sums:q} -exec touch {{}} +"
         ") > {log} 2>&1"
 
 
