@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 READY := .venv/ready
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help reproduce test test-slurm lint open lock clean
+.PHONY: help reproduce test test-slurm fuzz lint open lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -33,6 +33,9 @@ test: $(READY) lint  ## format, lint and type checks, then all tests
 # Exit code 77 is no failure: there is no SLURM here, and none could be installed.
 test-slurm: $(READY)  ## the pipeline on a SLURM cluster of this machine alone; root installs SLURM where it is missing
 	$(BIN)/python tests/slurm/run.py || [ $$? -eq 77 ]
+
+fuzz: $(READY)  ## damaged files by the ten thousand for every reader of files, some minutes
+	NBL_FUZZ_EXAMPLES=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) tests/test_fuzz.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

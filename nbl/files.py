@@ -12,6 +12,8 @@ from pathlib import Path
 
 from nbl.errors import UserError
 
+MAX_BYTES = 2**30  # of a text file
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -100,9 +102,12 @@ def read_text(path: str | Path) -> str:
     """A whole UTF-8 text file, with or without byte order mark; what is not one is named and refused."""
     path = Path(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{path} has more than {MAX_BYTES:,} bytes; divide it")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from nbl.corpus.sentence import Sentence
+from nbl.corpus.sentence import MAX_LENGTH, Sentence
 from nbl.corpus.text import tokenise
 from nbl.corpus.vocab import Vocabulary
 from nbl.errors import UserError
 from nbl.files import read_text
 
 STDIN = "standard input"
-MAX_WORDS = 250  # the longest sentence of the Wall Street Journal has as many; charts grow with the cube
 
 
 def read_input(source: Path, vocabulary: Vocabulary) -> list[Sentence]:
@@ -30,8 +29,8 @@ def read_input(source: Path, vocabulary: Vocabulary) -> list[Sentence]:
     for number, line in enumerate(lines, start=1):
         try:
             tokens = [token for token in tokenise(line) if token.is_word]
-            if len(tokens) > MAX_WORDS:
-                raise UserError(f"{len(tokens)} words (at most {MAX_WORDS}): one sentence a line is expected")
+            if len(tokens) > MAX_LENGTH:
+                raise UserError(f"{len(tokens)} words (at most {MAX_LENGTH}): one sentence a line is expected")
         except UserError as error:
             raise UserError(f"{name}, line {number}: {error}") from error
         ids = vocabulary.ids(token.form for token in tokens)

@@ -65,7 +65,7 @@ def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Predicti
     for number, line in enumerate(lines, start=1):
         try:
             prediction = _from_json(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path}, line {number} is damaged ({error}); {AGAIN}") from error
         if prediction.id in found:
             raise UserError(f"{path}, line {number}: a second prediction for {prediction.id}; {AGAIN}")

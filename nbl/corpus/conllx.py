@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nbl.corpus.clean import WORD_TAGS, normalise
 from nbl.corpus.heads import CURRENCY_TAGS, keep_words
-from nbl.errors import UserError
+from nbl.errors import UserError, shorten
 from nbl.files import read_text
 
 COLUMNS = 10
@@ -66,7 +66,7 @@ def _parse_line(path: Path, line: str, sentence: int, number: int) -> ConllToken
         return None
     for name, value in (("number", id), ("head", head)):
         if not INTEGER.fullmatch(value):
-            raise ConllError(f"{where}: the token's {name} is {value!r}, not an integer from 0 on")
+            raise ConllError(f"{where}: the token's {name} is {shorten(value)!r}, not an integer from 0 on")
     return ConllToken(int(id), form, int(head), sentence, number)
 
 
@@ -85,14 +85,14 @@ def _check_tree(path: Path, tokens: Sequence[ConllToken]) -> None:
     if len(roots) != 1:
         culprit = roots[1] if roots else tokens[0]
         raise error(culprit, f"{len(roots)} tokens with head 0, not one (CoreNLP: use -keepPunct)")
+    below_root = {0}
     for token in tokens:
-        ancestor = token
-        for _ in tokens:
-            if ancestor.head == 0:
-                break
-            ancestor = tokens[ancestor.head - 1]
-        else:
-            raise error(token, f"token {token.id} is its own ancestor, or below one that is: a cycle")
+        chain = [token]
+        while chain[-1].head not in below_root:
+            chain.append(tokens[chain[-1].head - 1])
+            if len(chain) > len(tokens):
+                raise error(token, f"token {token.id} is its own ancestor, or below one that is: a cycle")
+        below_root.update(link.id for link in chain)
 
 
 def aligned_heads(tokens: Sequence[ConllToken], leaves: Sequence[tuple[str, str]]) -> list[int]:
@@ -116,8 +116,8 @@ def aligned_heads(tokens: Sequence[ConllToken], leaves: Sequence[tuple[str, str]
             if 2 * len(other) > len(pairs):
                 token, word = other[0]
                 raise ConllError(
-                    f"line {token.line}, {sentence}: {token.form!r} stands where the tree has {word!r}, and most "
-                    "other words differ too; convert the same trees in the same order"
+                    f"line {token.line}, {sentence}: {shorten(token.form)!r} stands where the tree has "
+                    f"{shorten(word)!r}, and most other words differ too; convert the same trees in the same order"
                 )
             return keep_words([token.head for token in tokens], kept)
     raise ConllError(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from nbl import baselines, metrics
 from nbl.corpus.clean import WORD_TAGS, bare_label
-from nbl.corpus.sentence import SPLITS, Sentence, read_sentences, write_sentences
+from nbl.corpus.sentence import MAX_LENGTH, SPLITS, Sentence, read_sentences, write_sentences
 from nbl.corpus.vocab import MAX_WORDS, Vocabulary
 from nbl.errors import UserError
 from nbl.files import replacing_files, write_text
@@ -78,6 +78,8 @@ def write_corpus(source: Source, folder: str | Path, max_words: int = MAX_WORDS,
         raws = source.splits.get(split, [])
         kept[split] = [raw.sentence for raw in raws if len(raw.sentence) >= 2]
         for sentence in kept[split]:
+            if len(sentence) > MAX_LENGTH:
+                raise UserError(f"{sentence.id}: {len(sentence)} words in a sentence (at most {MAX_LENGTH}); divide it")
             sentence.ids = vocabulary.ids(sentence.words)
         stats["splits"][split] = _losses(raws) | describe(kept[split])
     if not kept["train"]:
@@ -121,7 +123,7 @@ def read_stats(folder: str | Path) -> dict[str, Any]:
             raise ValueError("no list of files")
     except FileNotFoundError as error:
         raise UserError(f"{folder} holds no prepared corpus (no stats.json); run `nbl prepare` first") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); run `nbl prepare` again") from error
     return stats
 

@@ -16,6 +16,7 @@ from nbl.errors import UserError
 from nbl.files import write_text
 
 SPLITS = ("train", "dev", "test")
+MAX_LENGTH = 250  # words; the longest sentence of the Wall Street Journal has as many, and charts grow with the cube
 
 
 @dataclass
@@ -50,7 +51,7 @@ def read_sentences(path: str | Path) -> list[Sentence]:
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
             sentences.append(_from_json(json.loads(line)))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise UserError(f"{path}, line {number} is damaged ({error}); run `nbl prepare` again") from error
     if text and not text.endswith("\n"):
         raise UserError(f"{path} ends in the middle of line {len(sentences) + 1}; run `nbl prepare` again")

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nbl.errors import UserError
+from nbl.errors import UserError, shorten
 from nbl.files import read_text
 
 OUTER_BRACKETS = {"", "ROOT", "TOP", "S1"}
 COMMENT = re.compile(r"\s*(#|%%|;;|\*x\*)")
 TOKEN = re.compile(r"[()]|[^\s()]+")
 MAX_DEPTH = 500  # the deepest tree of the Wall Street Journal has about 40 levels
+MAX_LEAVES = 1000  # the largest one has about 250
+MAX_TOKEN = 500  # characters
 
 
 class TreebankError(UserError):
@@ -64,7 +66,7 @@ def parse_trees(text: str, name: str = "<text>") -> Iterator[Tree]:
     """
     open_nodes: list[Tree] = []  # the path from the outermost open bracket to the innermost
     expects_label = False  # the previous token was an opening bracket
-    count = 0
+    count = leaves = 0
     line_number = 0
 
     def error(message: str) -> TreebankError:
@@ -75,6 +77,8 @@ def parse_trees(text: str, name: str = "<text>") -> Iterator[Tree]:
             continue
         for match in TOKEN.finditer(line):
             token = match.group()
+            if len(token) > MAX_TOKEN:
+                raise error(f"{shorten(token)!r} has {len(token)} characters (at most {MAX_TOKEN}): not a tree")
             if token == "(":
                 if open_nodes and open_nodes[-1].is_preterminal:
                     raise error(f"a bracket after the word {open_nodes[-1].word!r} inside one constituent")
@@ -96,17 +100,20 @@ def parse_trees(text: str, name: str = "<text>") -> Iterator[Tree]:
                     raise error("a bracket without a label inside the tree")
                 if not open_nodes:
                     yield _without_outer_bracket(node)
-                    count += 1
+                    count, leaves = count + 1, 0
             elif not open_nodes:
-                raise error(f"stray text {_shorten(token)!r} outside any bracket")
+                raise error(f"stray text {shorten(token)!r} outside any bracket")
             elif expects_label:
                 open_nodes[-1].label = token
             elif open_nodes[-1].children or not open_nodes[-1].label:
-                raise error(f"the word {_shorten(token)!r} has no tag of its own")
+                raise error(f"the word {shorten(token)!r} has no tag of its own")
             elif open_nodes[-1].is_preterminal:
-                raise error(f"two words under one tag: {open_nodes[-1].word!r} and {_shorten(token)!r}")
+                raise error(f"two words under one tag: {open_nodes[-1].word!r} and {shorten(token)!r}")
             else:
                 open_nodes[-1].word = token
+                leaves += 1
+                if leaves > MAX_LEAVES:
+                    raise error(f"more than {MAX_LEAVES} words: a tree is expected for each sentence")
             expects_label = False
     if open_nodes:
         raise error(f"the file ends inside the tree, {len(open_nodes)} brackets still open")
@@ -117,7 +124,3 @@ def _without_outer_bracket(tree: Tree) -> Tree:
     if tree.label in OUTER_BRACKETS and len(tree.children) == 1:
         return tree.children[0]
     return tree
-
-
-def _shorten(token: str, limit: int = 40) -> str:
-    return token if len(token) <= limit else token[:limit] + "..."
