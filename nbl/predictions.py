@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbl.corpus.sentence import Sentence
-from nbl.errors import UserError
+from nbl.errors import UserError, shorten
 from nbl.files import read_text, write_text
 
 # `legacy` repeats the errors of the released NL-PCFG decoders.
@@ -66,9 +66,9 @@ def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Predicti
         try:
             prediction = _from_json(json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UserError(f"{path}, line {number} is damaged ({error}); {AGAIN}") from error
+            raise UserError(f"{path}, line {number} is damaged ({shorten(str(error), 100)}); {AGAIN}") from error
         if prediction.id in found:
-            raise UserError(f"{path}, line {number}: a second prediction for {prediction.id}; {AGAIN}")
+            raise UserError(f"{path}, line {number}: a second prediction for {shorten(prediction.id)}; {AGAIN}")
         found[prediction.id] = prediction
     for sentence in sentences:
         if sentence.id not in found or found[sentence.id].length != len(sentence):

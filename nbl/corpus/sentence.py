@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from nbl.corpus.clean import Span
-from nbl.errors import UserError
+from nbl.errors import UserError, shorten
 from nbl.files import write_text
 
 SPLITS = ("train", "dev", "test")
@@ -52,7 +52,9 @@ def read_sentences(path: str | Path) -> list[Sentence]:
         try:
             sentences.append(_from_json(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise UserError(f"{path}, line {number} is damaged ({error}); run `nbl prepare` again") from error
+            raise UserError(
+                f"{path}, line {number} is damaged ({shorten(str(error), 100)}); run `nbl prepare` again"
+            ) from error
     if text and not text.endswith("\n"):
         raise UserError(f"{path} ends in the middle of line {len(sentences) + 1}; run `nbl prepare` again")
     return sentences
