@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,11 @@ def compare(
     """
     f1 = {run: _sentence_f1(sentences, predicted, convention) for run, predicted in predictions.items()}
     ids = [sentence.id for sentence in sentences if sentence.spans is not None]
+    spans = {run: [prediction.spans for prediction in predicted] for run, predicted in predictions.items()}
+    agreement = metrics.self_f1(spans, [len(sentence) for sentence in sentences])
     pairs = []
-    for a, b in combinations(predictions, 2):
-        lengths = [len(sentence) for sentence in sentences]
-        spans_a, spans_b = ([p.spans for p in predictions[run]] for run in (a, b))
-        pair: dict[str, Any] = {
-            "runs": [a, b],
-            "self_f1": _percent(metrics.self_f1(spans_a, spans_b, lengths).value),
-        }
+    for (a, b), self_f1 in agreement.items():
+        pair: dict[str, Any] = {"runs": [a, b], "self_f1": _percent(self_f1.value)}
         if ids:
             difference = f1[b] - f1[a]
             low, high = bootstrap_interval(difference, seed)

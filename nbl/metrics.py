@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Literal, NamedTuple, TypeVar
 
 from nbl.corpus.clean import bare_label
@@ -28,6 +29,7 @@ from nbl.errors import UserError
 
 Bracket = tuple[int, int] | tuple[int, int, object]
 AnyBracket = TypeVar("AnyBracket", bound=Bracket)
+Run = TypeVar("Run", bound=Hashable)
 Convention = Literal["kim", "release"]
 
 
@@ -258,17 +260,23 @@ def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
 
 
 def self_f1(
-    predictions: Sequence[Iterable[Bracket]], others: Sequence[Iterable[Bracket]], lengths: Sequence[int]
-) -> Mean:
-    """Mean sentence F1 between two predictions for the same sentences: how far two runs agree.
+    predictions: Mapping[Run, Sequence[Iterable[Bracket]]], lengths: Sequence[int]
+) -> dict[tuple[Run, Run], Mean]:
+    """Mean sentence F1 between the predictions of each two runs for the same sentences: how far they agree.
 
     Symmetric. One-word sentences are not counted, two-word sentences are 1.
 
-    >>> self_f1([[(0, 2), (0, 3)]], [[(1, 4), (0, 3)]], lengths=[4])
-    Mean(value=0.5, n=1)
+    >>> self_f1({"a": [[(0, 2), (0, 3)]], "b": [[(1, 4), (0, 3)]]}, lengths=[4])
+    {('a', 'b'): Mean(value=0.5, n=1)}
     """
-    triples = zip(predictions, others, lengths, strict=True)
-    return _mean([_count(_nontrivial(a, n), _nontrivial(b, n)).f1 for a, b, n in triples if n >= 2])
+    spans = {
+        run: [_nontrivial(predicted, n) for predicted, n in zip(of_run, lengths, strict=True) if n >= 2]
+        for run, of_run in predictions.items()
+    }
+    return {
+        (a, b): _mean([_count(one, other).f1 for one, other in zip(spans[a], spans[b], strict=True)])
+        for a, b in combinations(spans, 2)
+    }
 
 
 def branching(predictions: Sequence[Iterable[Bracket]], lengths: Sequence[int]) -> Branching:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError, shorten
@@ -22,8 +21,7 @@ DECODERS = ("cyk", "mbr", "cyk-legacy", "mbr-legacy")
 AGAIN = "run `nbl evaluate` again"
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """A decoder's tree for one sentence, and the log p of the sentence (all trees) and of that tree."""
 
     id: str
@@ -50,7 +48,7 @@ def suffix(split: str) -> str:
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     """Write one JSON object a line, all or nothing."""
-    lines = (json.dumps(asdict(prediction), separators=(",", ":")) for prediction in predictions)
+    lines = (json.dumps(prediction._asdict(), separators=(",", ":")) for prediction in predictions)
     write_text(path, "".join(line + "\n" for line in lines))
 
 
@@ -82,12 +80,15 @@ def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Predicti
 
 
 def _from_json(record: dict[str, Any]) -> Prediction:
-    """ValueError, TypeError or KeyError where a record is not what `asdict` made of a prediction."""
-    prediction = Prediction(**record | {"spans": [(i, j, label) for i, j, label in record["spans"]]})
-    l, heads = prediction.length, prediction.heads
-    if not all(0 <= i <= j - 2 <= l - 2 for i, j, _ in prediction.spans):
-        raise ValueError(f"a span is not within {l} words")
-    if heads is not None and not (len(heads) == l and all(0 <= head <= l for head in heads)):
+    """ValueError, TypeError or KeyError where a record is not what `_asdict` made of a prediction."""
+    spans, l = [], record["length"]
+    for i, j, label in record["spans"]:
+        if not 0 <= i <= j - 2 <= l - 2:
+            raise ValueError(f"a span is not within {l} words")
+        spans.append((i, j, label))
+    prediction = Prediction(**record | {"spans": spans})
+    heads = prediction.heads
+    if heads is not None and not (len(heads) == l and min(heads) >= 0 and max(heads) <= l):
         raise ValueError(f"the heads are not those of {l} words")
     if not math.isfinite(prediction.log_prob):
         raise ValueError(f"log p is {prediction.log_prob}")

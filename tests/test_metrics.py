@@ -308,15 +308,15 @@ class TestAgreementAndBranching:
     def test_self_f1(self, trees):
         gold, one, other = trees
         n = gold[0][1]
-        score = self_f1([one], [other], [n])
-        assert score == self_f1([other], [one], [n])
+        scores = self_f1({0: [one], 1: [other], 2: [one]}, [n])
+        score = scores[0, 1]
+        assert scores == {(0, 1): score, (0, 2): (1, 1), (1, 2): score}
         assert 0 <= score.value <= 1
-        assert self_f1([one], [one], [n]) == (1, 1)
         assert score.value == sentence_f1([(0, n), *one], other, "release")
 
     def test_self_f1_counts_sentences_of_two_or_more_words(self):
         left, right = left_branching(3), right_branching(3)
-        assert self_f1([[], [], left], [[], [(0, 2)], right], [1, 2, 3]) == (1 / 2, 2)
+        assert self_f1({0: [[], [], left], 1: [[], [(0, 2)], right]}, [1, 2, 3]) == {(0, 1): (1 / 2, 2)}
 
     def test_branching_of_the_extremes(self):
         lengths = [1, 2, 3, 8]

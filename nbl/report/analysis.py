@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import combinations
 from statistics import fmean
 
 from nbl import metrics
@@ -32,10 +31,9 @@ def self_f1(results: Results) -> dict[str, dict[int, float]]:
             for seed, predictions in results.predictions(experiment, "mbr").items()
         }
         pairs: dict[int, list[float]] = defaultdict(list)
-        for a, b in combinations(spans, 2):
-            score = 100 * metrics.self_f1(spans[a], spans[b], lengths).value
-            pairs[a].append(score)
-            pairs[b].append(score)
+        for pair, score in metrics.self_f1(spans, lengths).items():
+            for seed in pair:
+                pairs[seed].append(100 * score.value)
         agreements[run] = {seed: fmean(scores) for seed, scores in pairs.items()}
     return agreements
 
