@@ -26,6 +26,7 @@ VERBS = {  # verb -> an example for its help
     "bench": "nbl bench --quick --part inside",
     "runs": "nbl runs --config corpus=sample tables=[main] seeds=[0]",
     "collect": "nbl collect --config corpus=toy",
+    "export": "nbl export --config corpus=sample",
     "tables": "nbl tables --corpus toy",
     "check": "nbl check --corpus toy",
 }
@@ -35,6 +36,7 @@ MANY_VALUES = {  # verb -> its options that take all values up to the next optio
     "evaluate": {"--decoder"},
     "runs": {"--config"},
     "collect": {"--config"},
+    "export": {"--config"},
 }
 
 

@@ -17,7 +17,7 @@ from nbl.run_status import DONE, run_folder, status
 
 SCORES = ("f1", "udas", "uuas", "perplexity")
 # Of history.csv, all but times and memory, which differ from one day to the next.
-CURVES = ("epoch", "train_perplexity", "dev_perplexity", "dev_f1", "left_branching", "right_branching")
+CURVES = ("epoch", "train_perplexity", "dev_perplexity", "dev_f1", "test_f1", "left_branching", "right_branching")
 SWEEPS = {"d_H": "d_H", "nonterminals": "NT"}  # a table, and what varies in it
 Row = dict[str, Any]
 

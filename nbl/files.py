@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,13 +101,13 @@ def _lock(handle: int) -> bool:
 
 
 def read_text(path: str | Path) -> str:
-    """A whole UTF-8 text file, with or without byte order mark; what is not one is named and refused."""
+    """A whole UTF-8 text file, which may be compressed (.gz); what is not one is named and refused."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MAX_BYTES:
         raise UserError(f"{path} has more than {MAX_BYTES:,} bytes; divide it")
     try:

@@ -46,6 +46,14 @@ def suffix(split: str) -> str:
     return "" if split == "test" else f".{split}"
 
 
+def stored(path: Path) -> Path:
+    """The file with the predictions, or its compressed copy (see `nbl.export`)."""
+    for file in (path, path.with_name(f"{path.name}.gz")):
+        if file.exists():
+            return file
+    raise UserError(f"there is no {path}; run `nbl evaluate` first")
+
+
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     """Write one JSON object a line, all or nothing."""
     lines = (json.dumps(prediction._asdict(), separators=(",", ":")) for prediction in predictions)
@@ -54,9 +62,7 @@ def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
 
 def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Prediction]:
     """The predictions for exactly these sentences, in their order; anything else is named and refused."""
-    if not path.exists():
-        raise UserError(f"there is no {path}; run `nbl evaluate` first")
-    lines = read_text(path).split("\n")
+    lines = read_text(stored(path)).split("\n")
     if lines.pop() != "":
         raise UserError(f"{path} ends in the middle of line {len(lines) + 1}; {AGAIN}")
     found: dict[str, Prediction] = {}

@@ -31,6 +31,7 @@ COLUMNS = (
     "train_perplexity",
     "dev_perplexity",
     "dev_f1",
+    "test_f1",  # only where dev has no trees, and only to be looked at
     "left_branching",
     "right_branching",
     "seconds",

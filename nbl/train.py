@@ -25,7 +25,7 @@ from nbl.signals import Interrupted, Listener, listening
 
 LOOK_STEPS = 50  # steps between two looks at the losses, for which the host waits for the device
 SAVE_SECONDS = 300.0
-DEV_TREES = 500  # the first dev trees, for the F1 in history.csv
+WATCHED_TREES = 500  # the first dev trees, for the F1 in history.csv
 DIVERGED = "try a lower learning rate (--set lr=...) and another --out"
 
 
@@ -79,7 +79,7 @@ def train(
             while not run.over:
                 train_epoch(run, corpus, progress, signals, save_seconds)
                 progress.begin_dev(run)
-                row = train_scores(run, corpus) | dev_scores(run, corpus.dev, signals)
+                row = train_scores(run, corpus) | dev_scores(run, corpus, signals)
                 run.end_epoch(row | {"peak_memory_mb": _peak_memory_mb(chosen)})
                 progress.end_epoch(run.history[-1])
         except Interrupted:
@@ -168,9 +168,13 @@ def train_scores(run: Run, corpus: Corpus) -> Row:
     }
 
 
-def dev_scores(run: Run, dev: list[Sentence], signals: Listener) -> Row:
-    """Perplexity of all dev sentences, F1 and branching (in per cent) of the first trees among them."""
-    row: Row = dict.fromkeys(("dev_perplexity", "dev_f1", "left_branching", "right_branching"))
+def dev_scores(run: Run, corpus: Corpus, signals: Listener) -> Row:
+    """Perplexity of all dev sentences, F1 and branching (in per cent) of the first trees among them.
+
+    Where dev has no trees, as in plain text, those of the test part are watched: nothing is chosen by them.
+    """
+    row: Row = dict.fromkeys(("dev_perplexity", "dev_f1", "test_f1", "left_branching", "right_branching"))
+    dev = corpus.dev
     run.model.eval()
     log_p: list[float] = []
     lengths: list[int] = []
@@ -184,7 +188,11 @@ def dev_scores(run: Run, dev: list[Sentence], signals: Listener) -> Row:
     if dev:
         row["dev_perplexity"] = metrics.perplexity(log_p, lengths)
 
-    trees = [sentence for sentence in dev if sentence.spans][:DEV_TREES]
+    part, trees = "dev", [sentence for sentence in dev if sentence.spans]
+    if not trees:
+        longest = run.config.training.max_length
+        part, trees = "test", [sentence for sentence in corpus.test if sentence.spans and len(sentence) <= longest]
+    trees = trees[:WATCHED_TREES]
     golds, predictions, lengths = [], [], []
     for batch in _equally_long(trees, signals):
         parses = run.model.parse(*to_tensors(batch, run.device), decoder="mbr")
@@ -192,7 +200,7 @@ def dev_scores(run: Run, dev: list[Sentence], signals: Listener) -> Row:
         golds += [sentence.spans or [] for sentence in batch]
         lengths += [len(sentence) for sentence in batch]
     if trees:
-        row["dev_f1"] = round(100 * metrics.mean_sentence_f1(golds, predictions).value, 4)
+        row[f"{part}_f1"] = round(100 * metrics.mean_sentence_f1(golds, predictions).value, 4)
     if any(length > 2 for length in lengths):  # else nothing branches
         left, right, _ = metrics.branching(predictions, lengths)
         row |= {"left_branching": round(100 * left, 4), "right_branching": round(100 * right, 4)}

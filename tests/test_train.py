@@ -462,7 +462,7 @@ def test_history(corpus, tmp_path, unigram):
     (row,) = read_history(tmp_path / "history.csv")
     header = (tmp_path / "history.csv").read_text().split("\n")[0]
     assert header == (
-        "epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,left_branching,right_branching,"
+        "epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,test_f1,left_branching,right_branching,"
         "seconds,sentences_per_second,peak_memory_mb"
     )
     log_p = unigram[0].logits.detach().log_softmax(0).tolist()
@@ -480,7 +480,7 @@ def test_history(corpus, tmp_path, unigram):
 
 
 def test_trees_only_of_the_first_dev_sentences_that_have_any(corpus, tmp_path, unigram, monkeypatch):
-    monkeypatch.setattr(nbl.train, "DEV_TREES", 3)
+    monkeypatch.setattr(nbl.train, "WATCHED_TREES", 3)
     parsed = []
 
     def parse(self, words, lengths, decoder):
@@ -492,6 +492,17 @@ def test_trees_only_of_the_first_dev_sentences_that_have_any(corpus, tmp_path, u
     train(config_of(corpus, "epochs=1"), replace(corpus, dev=dev), tmp_path, device="cpu")
     assert sorted(parsed) == sorted(sentence.ids for sentence in dev[1:4])
     assert read_history(tmp_path / "history.csv")[0]["left_branching"] == 100
+
+
+def test_trees_of_the_test_part_where_dev_has_none(corpus, tmp_path, unigram):
+    plain = [replace(sentence, spans=None) for sentence in corpus.dev]
+    test = [corpus.dev[0], replace(corpus.dev[1], spans=None), *corpus.dev[2:]]
+    train(config_of(corpus, "epochs=1", "max_length=6"), replace(corpus, dev=plain, test=test), tmp_path, device="cpu")
+    (row,) = read_history(tmp_path / "history.csv")
+    f1 = [1.0 if len(s) == 2 else 2 / (len(s) - 1) for s in test if s.spans and len(s) <= 6]
+    assert row["test_f1"] == pytest.approx(100 * sum(f1) / len(f1), abs=1e-3)
+    assert row["dev_f1"] is None
+    assert row["right_branching"] == 100
 
 
 def test_a_grammar_learns_and_can_be_loaded(corpus, tmp_path):

@@ -148,6 +148,6 @@ def _progress(quiet: bool) -> Iterator[Progress]:
 def _line(row: Row) -> str:
     """An epoch in one line."""
     facts = {"train perplexity": row["train_perplexity"], "dev perplexity": row["dev_perplexity"]}
-    facts |= {"dev F1": row["dev_f1"], "seconds": row["seconds"]}
+    facts |= {"dev F1": row["dev_f1"], "test F1": row["test_f1"], "seconds": row["seconds"]}
     told = [f"{name} {value:.2f}" for name, value in facts.items() if value is not None]
     return f"epoch {row['epoch']}: {', '.join(told)}"

@@ -71,11 +71,12 @@ class Results:
         """An experiment's predictions for the test sentences, of the seeds that have them."""
         if experiment is None or not self.test:
             return {}
-        paths = {
-            seed: predictions_path(self.folder / "runs" / experiment.run / f"seed{seed}", decoder)
-            for seed in experiment.seeds
+        folders = {seed: self.folder / "runs" / experiment.run / f"seed{seed}" for seed in experiment.seeds}
+        return {
+            seed: read_predictions(predictions_path(folder, decoder), self.test)
+            for seed, folder in folders.items()
+            if any(folder.glob(f"predictions.{decoder}.jsonl*"))
         }
-        return {seed: read_predictions(path, self.test) for seed, path in paths.items() if path.exists()}
 
 
 def read_results(folder: Path, corpus: str, params: Params | None = None) -> Results:
