@@ -27,6 +27,7 @@ VERBS = {  # verb -> an example for its help
     "runs": "nbl runs --config corpus=sample tables=[main] seeds=[0]",
     "collect": "nbl collect --config corpus=toy",
     "export": "nbl export --config corpus=sample",
+    "page": "nbl page --reference results/reference",
     "tables": "nbl tables --corpus toy",
     "check": "nbl check --corpus toy",
 }

@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nbl.files import replacing
 from nbl.report.frame import Results
+from nbl.report.page import Curve, watched_f1
 from nbl.report.plan import MODELS, Experiment
 from nbl.report.speed import curve
 
@@ -67,6 +68,29 @@ def draw_figures(results: Results, folder: Path) -> None:
                 with replacing(folder / f"{name}.{kind}") as temporary:
                     figure.savefig(temporary, format=kind, metadata=metadata)
             plt.close(figure)
+
+
+def draw_training(curves: Sequence[Curve], path: Path) -> None:
+    """Write dev perplexity and F1 of the watched trees, epoch by epoch, a line a run, as PNG."""
+    runs = list(dict.fromkeys(curve.experiment.run for curve in curves))
+    colours = dict(zip(runs, sns.color_palette("colorblind", len(runs)), strict=True))
+    panels = {"dev perplexity": lambda row: row["dev_perplexity"], "F1 (%)": watched_f1}
+    with sns.axes_style("whitegrid"), plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 1.3 * HEIGHT), layout="constrained")
+        for panel, (title, value) in zip(axes, panels.items(), strict=True):
+            for curve in curves:
+                points = [(row["epoch"], value(row)) for row in curve.rows if value(row) is not None]
+                if points:
+                    run = curve.experiment.run
+                    panel.plot(*zip(*points, strict=True), color=colours[run], label=run, marker=".", markersize=4)
+            panel.set(xlabel="epoch", ylabel=title)
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        handles, labels = axes[0].get_legend_handles_labels()
+        shown = dict(zip(labels, handles, strict=True))
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", metadata=METADATA["png"])
+        plt.close(figure)
 
 
 def by_d_H(results: Results, metrics: Sequence[str]) -> Figure:

@@ -1,0 +1,271 @@
+"""The page of results, docs/results.md, and the README's section: written from runs that are in git, never by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from nbl.errors import UserError
+from nbl.files import read_text
+from nbl.report.analysis import Analysis
+from nbl.report.check import check
+from nbl.report.frame import Results
+from nbl.report.plan import LEXICALISED, MODELS, Experiment
+from nbl.report.published import Published, comparability
+from nbl.report.statistics import Summary
+from nbl.report.tables import sizes
+
+BEGIN, END = "<!-- results: written by `nbl page` -->", "<!-- end of results -->"
+PAPER = {
+    "comparable": "The paper's numbers are for this test set.",
+    "indicative": "The paper's numbers are for other sections of the same newspaper, and its models saw more text: "
+    "they show the size to expect, not a target.",
+    "not comparable": "The paper's numbers are for a training set more than ten times as large: not comparable.",
+}
+LEFT_BRANCHING = 50.0  # per cent of the constituents, from which on a grammar counts as fallen into left branching
+Rows = Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's training: a row of its history.csv for each epoch, and the machines it ran on."""
+
+    experiment: Experiment
+    seed: int
+    rows: list[dict[str, float]]
+    machines: list[str]
+
+    @property
+    def best(self) -> dict[str, float]:
+        """The epoch whose model was kept."""
+        return min(self.rows, key=lambda row: row["dev_perplexity"])
+
+    @property
+    def hours(self) -> float:
+        return sum(row["seconds"] for row in self.rows) / 3600
+
+
+def watched_f1(row: dict[str, float]) -> float | None:
+    """F1 of the trees that were looked at after the epoch: those of dev, or where it has none, of test."""
+    return row.get("dev_f1", row.get("test_f1"))
+
+
+def read_curves(results: Results) -> list[Curve]:
+    """The training of every run that has results, in the plan's order."""
+    curves = []
+    for experiment in results.plan.experiments.values():
+        for seed in sorted(results.values(experiment, "mbr", "perplexity")):
+            folder = results.folder / "runs" / experiment.run / f"seed{seed}"
+            try:
+                table = list(csv.DictReader(io.StringIO(read_text(folder / "history.csv"))))
+                rows = [{key: float(value) for key, value in row.items() if value} for row in table]
+                environments = yaml.safe_load(read_text(folder / "config.yaml"))["environments"]
+            except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+                raise UserError(
+                    f"{folder}: history.csv or config.yaml is damaged ({error!r}); export it again"
+                ) from error
+            curves.append(Curve(experiment, seed, rows, [machine["device"] for machine in environments]))
+    return curves
+
+
+def page(corpora: Iterable[Results], paper: Published) -> str:
+    """The whole page."""
+    parts = [
+        "# Results",
+        "Written by `nbl page` from the runs in `results/reference/`: settings, training curves, scores and predictions "
+        "of each. Numbers are the mean ± standard deviation over the seeds, with their number in parentheses. "
+        "`docs/log.md` tells what was tried on the way.",
+    ]
+    for results in corpora:
+        parts += [f"## `{results.corpus}`", *_corpus(results, paper)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _corpus(results: Results, paper: Published) -> list[str]:
+    curves = read_curves(results)
+    split = results.stats["splits"]
+    about = (
+        f"{split['train']['sentences']:,} training sentences, {split['test']['sentences']:,} test sentences, a vocabulary "
+        f"of {results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
+    )
+    parts = [about, "### Main result", main_table(results, paper)]
+    if any(results.summary(e, "mbr", "f1").n for b, e in results.plan.bindings().items() if b != "D-C"):
+        parts += ["### What the head direction is bound to", _bindings(results, paper)]
+    parts += ["### Decoders and gold heads", _decoders(results)]
+    parts += ["### Training", _training(curves, split), f"![training curves](results-{results.corpus}.png)"]
+    parts += [_collapse(curves)]
+    parts += ["### Verdicts on the paper's claims", _verdicts(results, paper)]
+    return parts
+
+
+def main_table(results: Results, paper: Published) -> str:
+    """F1, attachment and perplexity of all grammars that have results, and of trees anyone can guess."""
+    metrics = {"mbr": ("f1", "udas", "uuas", "perplexity"), "cyk": ("f1",)}
+    head = ["model", "NT/PT", "F1, MBR", "UDAS", "UUAS", "perplexity", "F1, CYK"]
+    rows: list[list[str]] = []
+    for role, name in MODELS.items():
+        experiment = results.plan.find(role)
+        if not results.summary(experiment, "mbr", "perplexity").n:
+            continue
+        row = [name, sizes(experiment)]
+        for decoder, wanted in metrics.items():
+            for metric in wanted:
+                shown = role in LEXICALISED or metric not in ("udas", "uuas")
+                table = "label_recall" if metric == "perplexity" else "main_result"
+                cell = paper.find(table, role, decoder, metric)
+                text = mean(results.summary(experiment, decoder, metric)) if shown else ""
+                row.append(f"{text}<br>*{cell.value:g}*" if cell and shown else text)
+        rows.append(row)
+    f1 = results.stats["splits"]["test"]["trees"]["sentence_f1"]
+    names = {
+        "left": "left branching",
+        "right": "right branching",
+        "random": "random trees",
+        "oracle": "best binary trees",
+    }
+    rows += [[name, "", f"{f1[key]:.1f}", "", "", "", ""] for key, name in names.items()]
+    return _table(head, rows) + "\n\nIn italics: the paper's number."
+
+
+def _bindings(results: Results, paper: Published) -> str:
+    metrics = ("f1", "udas", "uuas", "perplexity")
+    rows = []
+    for binding, experiment in results.plan.bindings().items():
+        role = "nblpcfg" if binding == "D-C" else f"nblpcfg-{binding}"
+        row = [binding]
+        for metric in metrics:
+            cell = paper.find("bindings", role, "mbr", metric)
+            text = mean(results.summary(experiment, "mbr", metric))
+            row.append(f"{text}<br>*{cell.value:g}*" if cell else text)
+        rows.append(row)
+    return _table(["binding", "F1", "UDAS", "UUAS", "perplexity"], rows)
+
+
+def _decoders(results: Results) -> str:
+    """Every decoder of the lexicalised grammars, by both gold standards, and what the release's slips are worth."""
+    columns = ("f1", "udas:stanford", "uuas:stanford", "udas:function", "uuas:function", "uuas_legacy")
+    head = [
+        "model",
+        "decoder",
+        "F1",
+        "UDAS",
+        "UUAS",
+        "UDAS, function heads",
+        "UUAS, function heads",
+        "UUAS as released",
+    ]
+    rows = []
+    for role in LEXICALISED:
+        experiment = results.plan.find(role)
+        for decoder in ("mbr", "cyk", "mbr-legacy", "cyk-legacy"):
+            summaries = [results.summary(experiment, decoder, column) for column in columns]
+            if any(summary.n for summary in summaries):
+                rows.append([MODELS[role], decoder, *map(mean, summaries)])
+    note = (
+        "UDAS and UUAS against Stanford's heads, and against a scheme in which function words are heads. `-legacy` "
+        'repeats the errors of the released NL-PCFG decoders; "UUAS as released" repeats that code\'s slip in scoring.'
+    )
+    return f"{_table(head, rows)}\n\n{note}"
+
+
+def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
+    """How each run went: selection, trees, branching, time."""
+    part = "dev" if split["dev"].get("trees") else "test"
+    head = ["run", "seed", "epochs", "kept", "dev perplexity", f"{part} F1 after epoch 1", "of the kept", "of the last"]
+    head += ["left / right branching %", "hours", "sentences/s", "peak MB"]
+    rows = []
+    for curve in curves:
+        best, last = curve.best, curve.rows[-1]
+        rows.append(
+            [
+                *(f"`{curve.experiment.run}`", curve.seed, len(curve.rows), int(best["epoch"])),
+                f"{best['dev_perplexity']:.1f}",
+                *(_decimal(watched_f1(row)) for row in (curve.rows[0], best, last)),
+                f"{_decimal(best.get('left_branching'))} / {_decimal(best.get('right_branching'))}",
+                f"{curve.hours:.2f}",
+                *(f"{last[key]:.0f}" for key in ("sentences_per_second", "peak_memory_mb")),
+            ]
+        )
+    total, machines = sum(curve.hours for curve in curves), sorted({m for curve in curves for m in curve.machines})
+    note = f"{total:.1f} hours in all, one thread a run, on {', '.join(machines)}; other work ran beside."
+    return f"{_table(head, rows)}\n\n{note}"
+
+
+def _collapse(curves: Sequence[Curve]) -> str:
+    """Which share of the seeds fell into left branching, and whether the selection would have seen it."""
+    rows = []
+    for name, own in _by_run(curves).items():
+        shares = [[row["left_branching"] for row in curve.rows if "left_branching" in row] for curve in own]
+        fell = sum(any(share > LEFT_BRANCHING for share in of_run) for of_run in shares)
+        stayed = sum(curve.best.get("left_branching", 0) > LEFT_BRANCHING for curve in own)
+        order = sorted(own, key=lambda curve: curve.best["dev_perplexity"])
+        f1 = [watched_f1(curve.best) for curve in order]
+        told = ", ".join(f"{_decimal(value)}" for value in f1)
+        rows.append([f"`{name}`", len(own), fell, stayed, told])
+    head = ["run", "seeds", "fell into left branching", "kept so", "F1 of the kept models, lowest dev perplexity first"]
+    note = (
+        f"A run fell if after some epoch more than {LEFT_BRANCHING:.0f} % of its constituents branched to the left. If the "
+        "dev perplexity told the good runs from the bad, the last column would fall from left to right."
+    )
+    return f"{_table(head, rows)}\n\n{note}"
+
+
+def _verdicts(results: Results, paper: Published) -> str:
+    claims = check(results, paper, Analysis(results)).claims
+    counts = Counter(claim.verdict for claim in claims)
+    told = [claim for claim in claims if claim.verdict != "cannot tell"]
+    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("reproduced", "not reproduced", "cannot tell"))
+    rows = [[claim.statement, claim.evidence.replace("|", "\\|"), claim.verdict] for claim in told]
+    return f"{summary} (too few seeds, or no results).\n\n{_table(['claim', 'our numbers', 'verdict'], rows)}"
+
+
+def section(corpora: Iterable[Results], paper: Published) -> str:
+    """The README's part: the main table of each corpus."""
+    parts = [BEGIN]
+    for results in corpora:
+        parts += [f"`{results.corpus}`: {PAPER[comparability(results.corpus)]}", main_table(results, paper)]
+    parts += ["Mean ± standard deviation (number of seeds). All of it: [docs/results.md](docs/results.md).", END]
+    return "\n\n".join(parts)
+
+
+def replace_section(readme: str, text: str) -> str:
+    """The README with the section in its place."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"the README has no place for results: lines with {BEGIN!r} and {END!r}")
+    return before + text + after
+
+
+def mean(summary: Summary) -> str:
+    """Mean, spread and number of seeds.
+
+    >>> mean(Summary((58.0, 60.0), 4)), mean(Summary((58.0,), 4)), mean(Summary((), 4))
+    ('59.0 ± 1.4 (2)', '58.0 (1)', '')
+    """
+    if not summary.n:
+        return ""
+    spread = f" ± {summary.std:.1f}" if summary.n > 1 else ""
+    return f"{summary.mean:.1f}{spread} ({summary.n})"
+
+
+def _by_run(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
+    groups: dict[str, list[Curve]] = {}
+    for curve in curves:
+        groups.setdefault(curve.experiment.run, []).append(curve)
+    return groups
+
+
+def _decimal(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _table(head: Sequence[str], rows: Rows) -> str:
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
