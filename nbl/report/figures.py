@@ -27,6 +27,7 @@ from nbl.report.speed import curve
 logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns of the age of the fonts
 
 MAX_TICKS = 12
+MAX_COLOURS = 10  # of the palette for the colour-blind
 WIDTH, HEIGHT = 6.3, 2.3  # inches; the width of the document's text
 TITLES = {"f1": "F1 (%)", "udas": "UDAS (%)", "uuas": "UUAS (%)", "perplexity": "perplexity"}
 COLOURS = dict(zip(("nblpcfg", "nlpcfg"), sns.color_palette("colorblind", 2), strict=True))
@@ -73,7 +74,8 @@ def draw_figures(results: Results, folder: Path) -> None:
 def draw_training(curves: Sequence[Curve], path: Path) -> None:
     """Write dev perplexity and F1 of the watched trees, epoch by epoch, a line a run, as PNG."""
     runs = list(dict.fromkeys(curve.experiment.run for curve in curves))
-    colours = dict(zip(runs, sns.color_palette("colorblind", len(runs)), strict=True))
+    palette = "colorblind" if len(runs) <= MAX_COLOURS else "husl"
+    colours = dict(zip(runs, sns.color_palette(palette, len(runs)), strict=True))
     panels = {"dev perplexity": lambda row: row["dev_perplexity"], "F1 (%)": watched_f1}
     with sns.axes_style("whitegrid"), plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 1.3 * HEIGHT), layout="constrained")
@@ -82,7 +84,8 @@ def draw_training(curves: Sequence[Curve], path: Path) -> None:
                 points = [(row["epoch"], value(row)) for row in curve.rows if value(row) is not None]
                 if points:
                     run = curve.experiment.run
-                    panel.plot(*zip(*points, strict=True), color=colours[run], label=run, marker=".", markersize=4)
+                    name = run.replace("d_H", "$d_H$")
+                    panel.plot(*zip(*points, strict=True), color=colours[run], label=name, marker=".", markersize=4)
             panel.set(xlabel="epoch", ylabel=title)
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         handles, labels = axes[0].get_legend_handles_labels()

@@ -78,8 +78,8 @@ def page(corpora: Iterable[Results], paper: Published) -> str:
     """The whole page."""
     parts = [
         "# Results",
-        "Written by `nbl page` from the runs in `results/reference/`: settings, training curves, scores and predictions "
-        "of each. Numbers are the mean ± standard deviation over the seeds, with their number in parentheses. "
+        "Written by `nbl page` from the runs in `results/reference/`: settings, training curves, scores and "
+        "predictions of each. Numbers are the mean ± standard deviation over the seeds, with their number in parentheses. "
         "`docs/log.md` tells what was tried on the way.",
     ]
     for results in corpora:
@@ -91,8 +91,8 @@ def _corpus(results: Results, paper: Published) -> list[str]:
     curves = read_curves(results)
     split = results.stats["splits"]
     about = (
-        f"{split['train']['sentences']:,} training sentences, {split['test']['sentences']:,} test sentences, a vocabulary "
-        f"of {results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
+        f"{split['train']['sentences']:,} training sentences, {split['test']['sentences']:,} test sentences, a "
+        f"vocabulary of {results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
     )
     parts = [about, "### Main result", main_table(results, paper)]
     if any(results.summary(e, "mbr", "f1").n for b, e in results.plan.bindings().items() if b != "D-C"):
@@ -210,8 +210,8 @@ def _collapse(curves: Sequence[Curve]) -> str:
         rows.append([f"`{name}`", len(own), fell, stayed, told])
     head = ["run", "seeds", "fell into left branching", "kept so", "F1 of the kept models, lowest dev perplexity first"]
     note = (
-        f"A run fell if after some epoch more than {LEFT_BRANCHING:.0f} % of its constituents branched to the left. If the "
-        "dev perplexity told the good runs from the bad, the last column would fall from left to right."
+        f"A run fell if after some epoch more than {LEFT_BRANCHING:.0f} % of its constituents branched to the left. "
+        "If the dev perplexity told the good runs from the bad, the last column would fall from left to right."
     )
     return f"{_table(head, rows)}\n\n{note}"
 
