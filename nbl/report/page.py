@@ -79,7 +79,7 @@ def page(corpora: Iterable[Results], paper: Published) -> str:
     parts = [
         "# Results",
         "Written by `nbl page` from the runs in `results/reference/`: settings, training curves, scores and "
-        "predictions of each. Numbers are the mean ± standard deviation over the seeds, with their number in parentheses. "
+        "predictions of each. Numbers are the mean ± standard deviation over the seeds, and in parentheses how many. "
         "`docs/log.md` tells what was tried on the way.",
     ]
     for results in corpora:
