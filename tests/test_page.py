@@ -1,0 +1,114 @@
+"""Runs for git and the page of results: nothing but what the runs say, and no word of a treebank."""
+
+import gzip
+import json
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+import yaml
+from fake_results import WORDS, fake_params, write_results
+from tiny_runs import call
+
+from nbl.report.page import BEGIN, END
+
+PROJECT = Path(__file__).parent.parent
+CHOSEN = ("npcfg", "nlpcfg", "nblpcfg", "nblpcfg-binding=D-B")
+SEEDS = (0, 1, 2)
+HISTORY = """epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,test_f1,left_branching,right_branching,seconds,\
+sentences_per_second,peak_memory_mb
+1,9.0,99.0,40.0,12.5,,60.0,10.0,1800,100,500
+2,8.0,88.0,30.0,55.5,,20.0,50.0,1800,100,500
+3,7.0,77.0,35.0,44.4,,20.0,50.0,3600,100,500
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Results of some runs, as the pipeline leaves them; one is not finished."""
+    monkeypatch.chdir(tmp_path)
+    write_results(tmp_path / "results", seeds=SEEDS, runs=CHOSEN)
+    Path("params.yaml").write_text(yaml.safe_dump(fake_params(seeds=SEEDS)))
+    Path("paper_tables").mkdir()
+    Path("paper_tables/published.yaml").write_bytes((PROJECT / "paper_tables/published.yaml").read_bytes())
+    Path("README.md").write_text(f"# About\n\n{BEGIN}\nold\n{END}\n\nMore.\n")
+    for metrics in Path("results").glob("toy/runs/*/seed*/metrics.json"):
+        run = metrics.parent
+        (run / "history.csv").write_text(HISTORY)
+        (run / "checkpoint.pt").write_bytes(b"large")
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        (run / "config.yaml").write_text(yaml.safe_dump(config | {"environments": [{"device": "an abacus"}]}))
+        for step, names in {"train": ("config.yaml", "checkpoint.pt"), "evaluate": ("metrics.json",)}.items():
+            lines = [f"{sha256((run / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+            (run / f"{step}.sha256").write_text("".join(lines))
+    Path("results/toy/runs/npcfg/seed2/resume.pt").write_bytes(b"")
+    return tmp_path
+
+
+def test_export_has_all_that_is_done_and_no_words(project):
+    code, out, err = call("export")
+    assert code == 0, err
+    assert "11 of" in out
+    assert "npcfg/seed2: unfinished" in err
+    files = [path for path in Path("results/reference").rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert names == {"config.yaml", "history.csv", "metrics.json", "stats.json"} | {
+        f"predictions.{decoder}.jsonl.gz" for decoder in ("mbr", "cyk", "mbr-legacy", "cyk-legacy")
+    }
+    for path in files:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        assert not any(word.encode() in data for pair in WORDS for word in pair)
+    source = Path("results/toy/runs/nblpcfg/seed1/predictions.mbr.jsonl")
+    copy = Path("results/reference") / source.relative_to("results").with_name("predictions.mbr.jsonl.gz")
+    assert gzip.decompress(copy.read_bytes()) == source.read_bytes()
+
+
+def test_tables_read_the_copy(project):
+    call("export")
+    Path("results/reference/toy/corpus/test.jsonl").write_bytes(Path("results/toy/corpus/test.jsonl").read_bytes())
+    for results in ("results", "results/reference"):
+        code, _, err = call("tables", "--corpus", "toy", "--results", results, "--out", f"out/{results}")
+        assert code == 0, err
+    mine, copied = (Path(f"out/{results}/label_recall.tex").read_text() for results in ("results", "results/reference"))
+    lines = list(zip(mine.splitlines(), copied.splitlines(), strict=True))
+    changed = {ours.partition(" &")[0] for ours, theirs in lines if ours != theirs}
+    assert "N-PCFG" in changed  # one of its seeds is not finished
+    assert not {"NL-PCFG", "NBL-PCFG"} & changed
+
+
+def test_page(project):
+    call("export")
+    code, _, err = call("page")
+    assert code == 0, err
+    page, readme = Path("docs/results.md").read_text(), Path("README.md").read_text()
+    f1 = [
+        json.loads(path.read_text())["decoders"]["mbr"]["trees"]["kim"]["sentence_f1"]
+        for path in sorted(Path("results/toy/runs/nblpcfg").glob("seed*/metrics.json"))
+    ]
+    for text in (page, readme):
+        assert f"| NBL-PCFG | 6/12 | {fmean(f1):.1f} ± {stdev(f1):.1f} (3)<br>*60.4*" in text
+    assert "| `npcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 100 | 500 |" in page
+    assert "22.0 hours in all, one thread a run, on an abacus" in page
+    assert "| `nblpcfg` | 3 | 3 | 0 | 55.5, 55.5, 55.5 |" in page
+    assert "old" not in readme
+    assert readme.startswith("# About\n")
+    assert readme.endswith("\n\nMore.\n")
+    assert (project / "docs/results-toy.png").read_bytes().startswith(b"\x89PNG")
+    call("page")
+    assert (Path("docs/results.md").read_text(), Path("README.md").read_text()) == (page, readme)
+
+
+def test_no_place_in_the_readme(project):
+    call("export")
+    Path("README.md").write_text("# About\n")
+    code, _, err = call("page")
+    assert code == 2
+    assert "the README has no place for results" in err
+    assert not Path("docs").exists()
+
+
+def test_nothing_to_tell(project):
+    code, _, err = call("page")
+    assert code == 2
+    assert "there are no runs in results/reference" in err
