@@ -18,12 +18,11 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.predictions import DECODERS
+from nbl.predictions import DECODERS, LEGACY
 
 SCHEMA = Path(__file__).parent.parent / "workflow" / "schemas" / "params.schema.yaml"
 # Settings of the training; all others are the model's own, and an experiment's name tells those it changes.
 TRAINING = ("lr", "epochs", "batch_size", "max_length", "patience", "clip", "curriculum")
-LEGACY = "-legacy"
 KNOWN_CORPORA = ("toy", "sample", "open", "wsj")
 FILE_KEYS = ("trees", "text", "heads")  # a user's own files, each FILE or PART=FILE
 Params = Mapping[str, Any]

@@ -224,13 +224,13 @@ def test_other_splits_have_files_of_their_own(run, corpus, folder):
 
 def test_legacy_has_names_of_its_own_and_is_for_nlpcfg_only(run, corpus, folder):
     nl = tiny_run(corpus, folder / "nlpcfg", "nlpcfg")
-    found = evaluated(nl, folder / "corpus", "--decoder", "cyk", "mbr", "--legacy")
+    found = evaluated(nl, folder / "corpus", "--decoder", "cyk-legacy", "mbr-legacy")
     assert list(found["decoders"]) == ["cyk-legacy", "mbr-legacy"]
     found = evaluated(nl, folder / "corpus", "--decoder", "mbr")
     assert list(found["decoders"]) == ["mbr", "cyk-legacy", "mbr-legacy"]
-    code, _, err = call("evaluate", run, "--corpus-dir", folder / "corpus", "--legacy")
+    code, _, err = call("evaluate", run, "--corpus-dir", folder / "corpus", "--decoder", "mbr-legacy")
     assert code == 2
-    assert err == "nbl: --legacy is for nlpcfg, not for nblpcfg: leave it out\n"
+    assert err == "nbl: mbr-legacy is for nlpcfg, not for nblpcfg: leave it out\n"
 
 
 def test_compound_perplexity_is_marked_and_unlexicalised_grammars_have_no_heads(run, corpus, folder):
@@ -304,7 +304,7 @@ def test_log_p_that_is_not_finite_is_refused_by_sentence(run, corpus, folder, mo
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--from-predictions", "--decoder", "mbr"], "leave --decoder and --legacy out"),
+        (["--from-predictions", "--decoder", "mbr"], "leave --decoder out"),
         (["--from-predictions", "--split", "train"], "has no predictions for train"),
         (["--decoder", "viterbi"], "viterbi"),
         (["--device", "tpu"], "unknown device 'tpu'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,6 @@ from rich.console import Console
 from nbl.commands.common import (
     AsJson,
     CorpusDir,
-    Decoder,
     DeviceName,
     RunPath,
     Split,
@@ -22,22 +22,28 @@ from nbl.commands.common import (
 )
 from nbl.errors import UserError
 from nbl.evaluate import write_metrics
-from nbl.predictions import predictions_path, write_predictions
+from nbl.predictions import LEGACY, predictions_path, write_predictions
 from nbl.run_folder import read_run
 
 LABELS = 8  # the most frequent ones are printed
+
+
+class AnyDecoder(StrEnum):
+    """Those of `predictions.DECODERS`."""
+
+    cyk = "cyk"
+    mbr = "mbr"
+    cyk_legacy = "cyk-legacy"
+    mbr_legacy = "mbr-legacy"
 
 
 def evaluate(
     run: RunPath,
     corpus_dir: CorpusDir,
     decoder: Annotated[
-        list[Decoder] | None,
-        typer.Option(metavar="DECODER...", help="cyk, mbr or both.", show_default="mbr"),
+        list[AnyDecoder] | None,
+        typer.Option(metavar="DECODER...", help="Some of cyk, mbr, cyk-legacy and mbr-legacy.", show_default="mbr"),
     ] = None,
-    legacy: Annotated[
-        bool, typer.Option("--legacy", help="Repeat the errors of the released NL-PCFG decoders.")
-    ] = False,
     from_predictions: Annotated[
         bool, typer.Option("--from-predictions", help="Only score the predictions that are there: seconds.")
     ] = False,
@@ -48,26 +54,26 @@ def evaluate(
     """Parse a part of the corpus with a trained grammar, and score the trees.
 
     Writes predictions.DECODER.jsonl (spans, heads and log p of each sentence, no words) into the run's
-    folder, and metrics.json from all predictions there. With --legacy a decoder's name is cyk-legacy or
-    mbr-legacy; for another part than test the files are predictions.DECODER.PART.jsonl and
+    folder, and metrics.json from all predictions there. cyk-legacy and mbr-legacy repeat the errors of the
+    released NL-PCFG decoders. For another part than test the files are predictions.DECODER.PART.jsonl and
     metrics.PART.json. Without gold trees there is a perplexity.
     """
-    if from_predictions and (decoder or legacy):
-        raise UserError("--from-predictions scores all predictions there are: leave --decoder and --legacy out")
+    if from_predictions and decoder:
+        raise UserError("--from-predictions scores all predictions there are: leave --decoder out")
     facts = read_run(run)
     facts.refuse_unfinished()
-    if legacy and facts.model != "nlpcfg":
-        raise UserError(f"--legacy is for nlpcfg, not for {facts.model}: leave it out")
+    decoders = list(dict.fromkeys(decoder or [AnyDecoder.mbr]))
+    if facts.model != "nlpcfg" and (legacy := [name for name in decoders if name.endswith(LEGACY)]):
+        raise UserError(f"{legacy[0]} is for nlpcfg, not for {facts.model}: leave it out")
     sentences = split_of(corpus_dir, split, facts)
     if not from_predictions:
         from nbl.trained import open_run, predict  # torch, which scoring does not need
 
         with open_run(run, device, corpus_dir) as trained:
-            for name in dict.fromkeys(decoder or [Decoder.mbr]):
+            for name in decoders:
                 with counting(f"parsing by {name}", len(sentences), quiet=as_json) as advance:
-                    predictions = predict(trained, sentences, name, legacy, advance)
-                full_name = f"{name}-legacy" if legacy else str(name)
-                write_predictions(predictions_path(run, full_name, split), predictions)
+                    predictions = predict(trained, sentences, name.removesuffix(LEGACY), LEGACY in name, advance)
+                write_predictions(predictions_path(run, name, split), predictions)
     metrics = write_metrics(facts, sentences, split)
     if as_json:
         print_json(metrics)

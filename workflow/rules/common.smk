@@ -60,19 +60,6 @@ def modules(*patterns):
     return sorted(str(path) for path in found if path.suffix in {".py", ".cpp", ".h"})
 
 
-def evaluate_calls(decoders):
-    """The options of the calls of `nbl evaluate` that parse with these decoders."""
-    calls = {"": [], "--legacy ": []}
-    for name in decoders:
-        decoder = name.removesuffix(matrix.LEGACY)
-        calls["" if decoder == name else "--legacy "].append(decoder)
-    return [
-        f"{legacy}--device {SETTINGS['device']} --decoder {' '.join(chosen)}"
-        for legacy, chosen in calls.items()
-        if chosen
-    ]
-
-
 CORPUS_FILES = expand(
     f"{RESULTS}/corpus/{{name}}",
     name=["train.jsonl", "dev.jsonl", "test.jsonl", "vocab.txt", "stats.json"],

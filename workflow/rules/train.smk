@@ -67,12 +67,14 @@ rule evaluate:
     resources:
         gpu=int(SETTINGS["device"] != "cpu"),
     params:
-        calls=lambda wildcards: evaluate_calls(EXPERIMENTS[wildcards.run].decoders),
+        options=lambda wildcards: (
+            f"--device {SETTINGS['device']}"
+            f" --decoder {' '.join(EXPERIMENTS[wildcards.run].decoders)}"
+        ),
     message:
         "Parse and score {wildcards.run}, seed {wildcards.seed}"
     shell:
         "(folder=$(dirname {output.sums:q}); "
-        "for options in {params.calls:q}; do"
-        f" nbl evaluate $folder --corpus-dir {RESULTS}/corpus $options; done; "
+        f"nbl evaluate $folder --corpus-dir {RESULTS}/corpus {{params.options}}; "
         "cd $folder; sha256sum metrics.json predictions.*.jsonl > evaluate.sha256"
         ") > {log} 2>&1"
