@@ -129,7 +129,7 @@ def refused(*arguments):
         ("--text", b"a" * 10_000_000 + b"\n", "10000000 characters"),
         ("--text", b"dog " * 1_000_000, "characters (at most"),
         ("--text", b"dog " * 300, "300 words in a sentence (at most 250)"),
-        ("--trees", b"(S " + b"(NN dog) " * 1_000_000 + b")", "more than 1000 words"),
+        ("--trees", b"(S " + b"(NN dog) " * 1_000_000 + b")", "more than 2000 words"),
         ("--trees", b"(S (NN " + b"a" * 10_000_000 + b") (VB b))", "10000000 characters (at most 500)"),
         ("--trees", b"(" * 2_000_000, "more than 500 open brackets"),
         ("--trees", random.Random(0).randbytes(1_000_000), "is not UTF-8"),

@@ -20,7 +20,7 @@ OUTER_BRACKETS = {"", "ROOT", "TOP", "S1"}
 COMMENT = re.compile(r"\s*(#|%%|;;|\*x\*)")
 TOKEN = re.compile(r"[()]|[^\s()]+")
 MAX_DEPTH = 500  # the deepest tree of the Wall Street Journal has about 40 levels
-MAX_LEAVES = 1000  # the largest one has about 250
+MAX_LEAVES = 2000  # the largest one has about 250
 MAX_TOKEN = 500  # characters
 
 
