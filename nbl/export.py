@@ -1,21 +1,26 @@
 """The small, wordless part of a corpus' results, for git: what others need to check and compare our numbers.
 
 The copy has the layout of `results/`, so every tool that reads results reads it as well (`--results`): of each run
-its config.yaml, history.csv, metrics.json and compressed predictions; of the corpus its statistics.
+its config.yaml, history.csv, metrics.json and compressed predictions; of the corpus its statistics, and the gold
+trees of three sentences over their tags, to draw.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nbl.files import replacing
+from nbl.corpus.clean import bare_label
+from nbl.corpus.sentence import Sentence, read_sentences
+from nbl.files import replacing, write_text
 from nbl.matrix import Experiment
 from nbl.run_status import DONE, run_folder, status
 
 SMALL = ("config.yaml", "history.csv", "metrics.json")
+DRAWN, DRAWN_LENGTHS = 3, range(8, 13)
 
 
 def export(results: Path, corpus: str, experiments: Sequence[Experiment], seeds: Sequence[int], out: Path) -> list[str]:
@@ -33,8 +38,21 @@ def export(results: Path, corpus: str, experiments: Sequence[Experiment], seeds:
                     temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
             for name in SMALL:  # metrics.json last: without it, nobody takes the folder for a run's
                 _copy(source / name, target / name)
-    _copy(results / corpus / "corpus" / "stats.json", out / corpus / "corpus" / "stats.json")
+    source, target = (root / corpus / "corpus" for root in (results, out))
+    _copy(source / "stats.json", target / "stats.json")
+    trees = [_wordless(sentence) for sentence in read_sentences(source / "test.jsonl") if _can_be_drawn(sentence)]
+    write_text(target / "trees.json", json.dumps(trees[:DRAWN], indent=1) + "\n")
     return left_out
+
+
+def _can_be_drawn(sentence: Sentence) -> bool:
+    has_gold = sentence.tags is not None and sentence.spans is not None and "stanford" in sentence.heads
+    return has_gold and len(sentence) in DRAWN_LENGTHS
+
+
+def _wordless(sentence: Sentence) -> dict[str, object]:
+    spans = [(i, j, bare_label(label)) for i, j, label in sentence.spans or []]
+    return {"id": sentence.id, "tags": sentence.tags, "spans": spans, "heads": sentence.heads["stanford"]}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nbl.corpus.treebank import Tree
 
-Spans = list[tuple[int, int, int | None]]
+Spans = Sequence[tuple[int, int, int | str | None]]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Analysis:
         return tops[0] if len(tops) == 1 else None
 
 
-def symbol(label: int | None) -> str:
-    """A nonterminal's name; X where a decoder gives no labels."""
-    return "X" if label is None else f"NT{label}"
+def symbol(label: int | str | None) -> str:
+    """A nonterminal's name, or a gold label; X where a decoder gives no labels."""
+    return "X" if label is None else label if isinstance(label, str) else f"NT{label}"
 
 
 def tree_of(analysis: Analysis) -> Tree:

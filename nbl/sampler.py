@@ -100,7 +100,7 @@ def _grow(choices: Derivation[Any], max_length: int) -> Sample | None:
 
 
 def _finished(nodes: list[Node], words: list[int], lexicalised: bool) -> Sample:
-    spans: Spans = []
+    spans: list[tuple[int, int, int | str | None]] = []
     heads = [0] * len(words)
     for node in reversed(nodes):  # children first
         if node.left and node.right and node.head_child:

@@ -33,6 +33,9 @@ def project(tmp_path, monkeypatch):
     Path("paper_tables").mkdir()
     Path("paper_tables/published.yaml").write_bytes((PROJECT / "paper_tables/published.yaml").read_bytes())
     Path("README.md").write_text(f"# About\n\n{BEGIN}\nold\n{END}\n\nMore.\n")
+    for path in Path("results").glob("toy/runs/nblpcfg/*/predictions.cyk.jsonl"):  # invented heads are no trees
+        records = [json.loads(line) | {"heads": [2, 3, 4, 0, 4, 5, 6, 7, 8]} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
     for metrics in Path("results").glob("toy/runs/*/seed*/metrics.json"):
         run = metrics.parent
         (run / "history.csv").write_text(HISTORY)
@@ -53,7 +56,7 @@ def test_export_has_all_that_is_done_and_no_words(project):
     assert "npcfg/seed2: unfinished" in err
     files = [path for path in Path("results/reference").rglob("*") if path.is_file()]
     names = {path.name for path in files}
-    assert names == {"config.yaml", "history.csv", "metrics.json", "stats.json"} | {
+    assert names == {"config.yaml", "history.csv", "metrics.json", "stats.json", "trees.json"} | {
         f"predictions.{decoder}.jsonl.gz" for decoder in ("mbr", "cyk", "mbr-legacy", "cyk-legacy")
     }
     for path in files:
@@ -94,6 +97,10 @@ def test_page(project):
     assert "old" not in readme
     assert readme.startswith("# About\n")
     assert readme.endswith("\n\nMore.\n")
+    gold = Path("docs/results-toy-1-gold.svg").read_text()
+    assert ">VBD<" in gold
+    assert ">VP<" in gold
+    assert Path("docs/results-toy-3-nblpcfg.svg").exists()
     assert (project / "docs/results-toy.png").read_bytes().startswith(b"\x89PNG")
     call("page")
     assert (Path("docs/results.md").read_text(), Path("README.md").read_text()) == (page, readme)

@@ -11,10 +11,11 @@ from nbl.commands.check import ParamsPath, PublishedPath
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import KNOWN_CORPORA, read_params
+from nbl.render import svg
 from nbl.report.figures import draw_training
 from nbl.report.frame import read_results
+from nbl.report.page import draw_trees, read_curves, replace_section, section
 from nbl.report.page import page as write_page
-from nbl.report.page import read_curves, replace_section, section
 from nbl.report.published import read_published
 
 
@@ -39,5 +40,7 @@ def page(
     write_text(docs / "results.md", write_page(found, paper))
     for results in found:
         draw_training(read_curves(results), docs / f"results-{results.corpus}.png")
+        for name, picture in draw_trees(results).items():
+            write_text(docs / f"results-{results.corpus}-{name}.svg", svg(picture))
     write_text(readme, new_readme)
     print(f"written to {docs / 'results.md'} and {readme}: {', '.join(corpora)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from typing import Any
 
 import yaml
 
+from nbl.draw import Picture, draw
 from nbl.errors import UserError
 from nbl.files import read_text
+from nbl.formats import Analysis as Parsed
+from nbl.predictions import predictions_path, stored
 from nbl.report.analysis import Analysis
 from nbl.report.check import check
 from nbl.report.frame import Results
@@ -100,6 +104,9 @@ def _corpus(results: Results, paper: Published) -> list[str]:
     parts += ["### Decoders and gold heads", _decoders(results)]
     parts += ["### Training", _training(curves, split), f"![training curves](results-{results.corpus}.png)"]
     parts += [_collapse(curves)]
+    if pictures := draw_trees(results):
+        parts += ["### Three test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
+        parts += [f"![{name}](results-{results.corpus}-{name}.svg)" for name in pictures]
     parts += ["### Verdicts on the paper's claims", _verdicts(results, paper)]
     return parts
 
@@ -223,6 +230,23 @@ def _verdicts(results: Results, paper: Published) -> str:
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("reproduced", "not reproduced", "cannot tell"))
     rows = [[claim.statement, claim.evidence.replace("|", "\\|"), claim.verdict] for claim in told]
     return f"{summary} (too few seeds, or no results).\n\n{_table(['claim', 'our numbers', 'verdict'], rows)}"
+
+
+def draw_trees(results: Results) -> dict[str, Picture]:
+    """The gold trees that were exported, and those of the NBL-PCFG of the lowest dev perplexity."""
+    runs = [curve for curve in read_curves(results) if curve.experiment.run == "nblpcfg"]
+    path = results.folder / "corpus" / "trees.json"
+    if not runs or not path.exists():
+        return {}
+    best = min(runs, key=lambda curve: curve.best["dev_perplexity"])
+    predictions = predictions_path(results.folder / "runs" / "nblpcfg" / f"seed{best.seed}", "cyk")
+    found = {record["id"]: record for record in map(json.loads, read_text(stored(predictions)).splitlines())}
+    pictures = {}
+    for number, gold in enumerate(json.loads(read_text(path)), start=1):
+        pictures[f"{number}-gold"] = draw([Parsed(gold["tags"], gold["spans"], gold["heads"])])
+        ours = found[gold["id"]]
+        pictures[f"{number}-nblpcfg"] = draw([Parsed(gold["tags"], ours["spans"], ours["heads"])])
+    return pictures
 
 
 def section(corpora: Iterable[Results], paper: Published) -> str:
