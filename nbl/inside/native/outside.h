@@ -15,19 +15,19 @@ class Outside : public Inside {
         std::memset(dK.start, 0, (base + used - dK.start) * sizeof(Real));
         std::memset(ds, 0, X.rows * Ap * sizeof(Real));
         parent_factors();
-        for (int high = l; high >= 2; high -= kBand) {
-            const int low = max(high - kBand + 1, 2);
+        for (int high = l; high >= 1; high -= kBand) {
+            const int low = max(high - kBand + 1, 1);
             derive_far(low, high);
             for (int width = high; width >= low; width--) {
                 derive_I_near(low, width, high);
                 derive_K_near(width, high);
+                if (width == 1) break;
                 if (width == l) derive_goal(log_Z);
                 else derive_s(low, width);
                 for (int i = 0; i + width <= l; i++) unscale_ds(i, i + width);
                 derive_X(width);
             }
         }
-        derive_far(1, 1);
         derive_leaves();
         if (problem.d_H_Aw) derive_W();
     }
