@@ -122,12 +122,13 @@ class Chart {
     // [j][i] for LEFT, [i][j] for RIGHT: the ways in which the split-sum runs
     size_t K_row(int D, int i, int j) const { return D == LEFT ? cell(j, i) : K.rows / 2 + cell(i, j); }
     // s by width, then [i][r]: the heads of a span are neighbours
-    Real* s_at(int i, int j, int p) const {
+    size_t s_row(int i, int j, int p) const {
         const size_t u = j - i - 1, before = u * (u + 1) / 2 * (l + 1) - u * (u + 1) * (2 * u + 1) / 6;
-        return s + (before + size_t(i) * (j - i) + (p - i)) * Ap;
+        return before + size_t(i) * (j - i) + (p - i);
     }
+    Real* s_at(int i, int j, int p) const { return s + s_row(i, j, p) * Ap; }
     Real* ds_at(int i, int j, int p) const { return ds + row(p, i, j) * Ap; }
-    size_t dI_row(int p, int i, int j, int low) const { return (s_at(i, j, p) - s_at(0, low, 0)) / Ap * D_B; }
+    size_t dI_row(int p, int i, int j, int low) const { return (s_row(i, j, p) - s_row(0, low, 0)) * D_B; }
 
     // the spans of a width that have the head p, by their start
     Range spans_of(int p, int width) const { return {max(0, p - width + 1), min(p, l - width)}; }

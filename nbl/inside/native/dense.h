@@ -17,7 +17,7 @@ constexpr int kVectorBytes = 32;
 #else
 constexpr int kVectorBytes = 16;
 #endif
-constexpr int kLineBytes = 64, kPanelBytes = 256;
+constexpr int kLineBytes = 64, kPanelBytes = 5 * kLineBytes;  // an odd number, so that rows spread over the cache
 
 #if defined(NBL_FLOAT)
 typedef NBL_FLOAT Real;
@@ -37,16 +37,19 @@ struct Panels {
     Real* at(int panel, size_t row) const { return start + (panel * rows + row) * kPanel; }
 };
 
-// c[m][n] (+)= sum_k a[m][k * a_step] b[k * b_step + n], for R rows m and V vectors from n on
+// c[m][n] (+)= sum_k a[m][k * a_step] b[k * b_step + n], for R rows m and V vectors from n on; K > 0
 template <int R, int V>
 inline void tile(int n, int K, const Real* const* a, size_t a_step, const Real* b, size_t b_step, Real* const* c,
                  bool add) {
-    Vector sum[R][V] = {};
-    for (int k = 0; k < K; k++) {
+    Vector sum[R][V];
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < V; v++) sum[r][v] = Vector{};
+    int k = 0;
+    do {  // at least once: else GCC would keep the sums in memory, too
         const auto row = (const Vector*)(b + k * b_step + n);
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) sum[r][v] += a[r][k * a_step] * row[v];
-    }
+    } while (++k < K);
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) {
             const auto out = (Vector*)(c[r] + n) + v;
@@ -77,28 +80,40 @@ void gemm(bool add, int M, int N, int K, RowA a, size_t a_step, const Real* b, s
     }
 }
 
+// f(0), ..., f(N - 1), written out: what a loop adds to an array, GCC would keep in memory, not in registers
+template <int N, class F> inline __attribute__((always_inline)) void each(F f) {
+    if constexpr (N > 0) {
+        each<N - 1>(f);
+        f(N - 1);
+    }
+}
+
 // Sums of products f x y of rows of a panel
 struct Sums {
     static constexpr int V = kPanelBytes / kVectorBytes;
-    Vector sum[V] = {};
+    Vector sum[V];
 
+    Sums() {
+        each<V>([&](int v) { sum[v] = Vector{}; });
+    }
     // n terms, whose operands are the given numbers of Real apart
     void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step, const Real* f, size_t f_step) {
         for (; n > 0; n--, x += x_step, y += y_step, f += f_step)
-            for (int v = 0; v < V; v++) sum[v] += *f * ((const Vector*)x)[v] * ((const Vector*)y)[v];
+            each<V>([&](int v) { sum[v] += *f * ((const Vector*)x)[v] * ((const Vector*)y)[v]; });
     }
     // out = keep * out + sum; out is not read where keep is 0
     void store(Real* out, Real keep = 0) const {
-        for (int v = 0; v < V; v++) ((Vector*)out)[v] = keep == 0 ? sum[v] : keep * ((Vector*)out)[v] + sum[v];
+        if (keep == 0) each<V>([&](int v) { ((Vector*)out)[v] = sum[v]; });
+        else each<V>([&](int v) { ((Vector*)out)[v] = keep * ((Vector*)out)[v] + sum[v]; });
     }
 };
 
 // out = x y, or out + x y, for rows of a panel
 inline void multiply_rows(Real* out, const Real* x, const Real* y, bool first) {
-    for (int v = 0; v < kPanelBytes / kVectorBytes; v++) {
+    each<kPanelBytes / kVectorBytes>([&](int v) {
         const auto product = ((const Vector*)x)[v] * ((const Vector*)y)[v];
         ((Vector*)out)[v] = first ? product : ((Vector*)out)[v] + product;
-    }
+    });
 }
 
 // 2^e; 0 where it is below the smallest normal number
@@ -111,8 +126,15 @@ inline Real power_of_two(int e) {
     return x;
 }
 
-inline Real peak_of(const Real* x, size_t n, Real peak = 0) {
-    for (size_t k = 0; k < n; k++) peak = peak > x[k] ? peak : x[k];
+// the largest of n numbers, whole lines, and 0
+inline Real peak_of(const Real* x, size_t n) {
+    Vector peaks = {};
+    for (size_t k = 0; k < n; k += kVector) {
+        const Vector next = *(const Vector*)(x + k);
+        peaks = peaks > next ? peaks : next;
+    }
+    Real peak = 0;
+    for (int k = 0; k < kVector; k++) peak = peak > peaks[k] ? peak : peaks[k];
     return peak;
 }
 

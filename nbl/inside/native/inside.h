@@ -84,7 +84,7 @@ class Inside : public Chart {
             }
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++)
-                for (int i = p; i >= 0; i--)  // downwards: what is read by columns has just been read by rows
+                for (int i = 0; i <= p; i++)
                     for (int j = max(i + low, p + 1); j <= min(i + high, l); j++) {
                         Sums sums;
                         add_splits(sums, c, p, i, j, far_splits(i, j, low));
@@ -133,7 +133,7 @@ class Inside : public Chart {
     void rescale_K(int i, int j) const {
         Real peak = 0;
         for (int D = LEFT; D <= RIGHT; D++)
-            for (int c = 0; c < panels; c++) peak = peak_of(K.at(c, K_row(D, i, j)), states(c), peak);
+            for (int c = 0; c < panels; c++) peak = std::fmax(peak, peak_of(K.at(c, K_row(D, i, j)), columns(c)));
         const int exponent = exponent_of(peak);
         if (exponent != kNever)
             for (int D = LEFT; D <= RIGHT; D++)

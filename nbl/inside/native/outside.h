@@ -15,20 +15,19 @@ class Outside : public Inside {
         std::memset(dK.start, 0, (base + used - dK.start) * sizeof(Real));
         std::memset(ds, 0, X.rows * Ap * sizeof(Real));
         parent_factors();
-        for (int high = l; high >= 2; high -= kBand) {
-            const int low = max(high - kBand + 1, 2);
-            derive_I_far(low, high);
+        for (int high = l; high >= 1; high -= kBand) {
+            const int low = max(high - kBand + 1, 1);
+            derive_far(low, high);
             for (int width = high; width >= low; width--) {
                 derive_I_near(low, width, high);
+                derive_K_near(width, high);
+                if (width == 1) break;
                 if (width == l) derive_goal(log_Z);
                 else derive_s(low, width);
                 for (int i = 0; i + width <= l; i++) unscale_ds(i, i + width);
                 derive_X(width);
-                derive_K_near(low, width);
             }
-            derive_K_far(low, high);
         }
-        derive_I_far(1, 1);
         derive_leaves();
         if (problem.d_H_Aw) derive_W();
     }
@@ -89,9 +88,11 @@ class Outside : public Inside {
             }
             Real* const dtt = d_word_sums_t + D % D_w * kPanel * Ap;
             const Real* const table_t = Ct + (D % D_C * H + c * kPanel) * Ap;
-            if (first) std::memset(dtt, 0, kPanel * Ap * sizeof(Real));
             for (int h = 0; h < states(c); h++)
-                for (int a = 0; a < Ap; a++) dtt[h * Ap + a] += d[h] * table_t[h * Ap + a];
+                for (int a = h * Ap; a < (h + 1) * Ap; a += kVector) {
+                    const Vector product = d[h] * *(const Vector*)(table_t + a);
+                    *(Vector*)(dtt + a) = first ? product : *(Vector*)(dtt + a) + product;
+                }
         }
         for (int D = 0; D < D_w; D++) {
             gemm(
@@ -148,24 +149,31 @@ class Outside : public Inside {
 
     // keep * dI of [i, j) with head p + what comes from its parents [i, end) and [start, j)
     void derive_I(int c, int p, int i, int j, Range ends, Range starts, int low, Real keep) const {
-        Real* const out = dI.at(c, dI_row(p, i, j, low));
+        Real* out = dI.at(c, dI_row(p, i, j, low));
         const size_t next_K = (l + 1) * kPanel;
-        Sums left, right;
-        left.add(ends.size(), dX_at(c, p, i, ends.first), kPanel, K.at(c, K_row(LEFT, j, ends.first)), next_K,
+        Sums sums;
+        sums.add(ends.size(), dX_at(c, p, i, ends.first), kPanel, K.at(c, K_row(LEFT, j, ends.first)), next_K,
                  f_head + f_at(i, j, ends.first), 1);
-        Sums& sums = D_B == 2 ? right : left;
+        if (D_B == 2) {
+            sums.store(out, keep);
+            out += kPanel;
+            sums = Sums();
+        }
         sums.add(starts.size(), dX_at(c, p, starts.first, j), next_i(p), K.at(c, K_row(RIGHT, starts.first, i)), next_K,
                  f_head + f_at(i, j, starts.first), 1);
-        left.store(out, keep);
-        if (D_B == 2) right.store(out + kPanel, keep);
+        sums.store(out, keep);
     }
 
-    void derive_I_far(int low, int high) const {
+    // dI and dK of a band from the parents wider than it; together, because both read dX
+    void derive_far(int low, int high) const {
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++)
-                for (int i = 0; i <= p; i++)
-                    for (int j = max(i + low, p + 1); j <= min(i + high, l); j++)
-                        derive_I(c, p, i, j, {i + high + 1, l}, {0, j - high - 1}, low, 0);
+                for (int i = 0; i < l; i++)
+                    for (int j = i + low; j <= min(i + high, l); j++) {
+                        if (p < i) derive_K_left(c, p, i, j, {0, min(p, j - high - 1)});
+                        else if (p >= j) derive_K_right(c, p, i, j, {max(p + 1, i + high + 1), l});
+                        else derive_I(c, p, i, j, {i + high + 1, l}, {0, j - high - 1}, low, 0);
+                    }
     }
 
     void derive_I_near(int low, int width, int high) const {
@@ -178,27 +186,14 @@ class Outside : public Inside {
                 }
     }
 
-    // dK of the spans in the band from the dX of their parents of the given width
-    void derive_K_near(int low, int width) const {
+    // dK of the spans of a width from the parents in the band
+    void derive_K_near(int width, int high) const {
+        if (width == high) return;
         for (int c = 0; c < panels; c++)
-            for (int p = 0; p < l; p++)
-                for (int i = spans_of(p, width).first; i <= spans_of(p, width).last; i++) {
-                    const int j = i + width;
-                    for (int k = p + 1; k <= j - low; k++) derive_K_left(c, p, k, j, {i, i});
-                    for (int k = i + low; k <= p; k++) derive_K_right(c, p, i, k, {j, j});
-                }
-    }
-
-    // dK of the spans narrower than the band from the dX of the band
-    void derive_K_far(int low, int high) const {
-        for (int c = 0; c < panels; c++)
-            for (int p = 0; p < l; p++) {
-                for (int j = p + 2; j <= l; j++)
-                    for (int k = max(p + 1, j - low + 1); k < j; k++)
-                        derive_K_left(c, p, k, j, {max(0, j - high), min(p, j - low)});
-                for (int i = 0; i < p; i++)
-                    for (int k = i + 1; k <= min(p, i + low - 1); k++)
-                        derive_K_right(c, p, i, k, {max(p + 1, i + low), min(l, i + high)});
+            for (int i = 0; i + width <= l; i++) {
+                const int j = i + width;
+                for (int p = max(0, j - high); p < i; p++) derive_K_left(c, p, i, j, {max(0, j - high), p});
+                for (int p = j; p < min(l, i + high); p++) derive_K_right(c, p, i, j, {p + 1, min(l, i + high)});
             }
     }
 
