@@ -11,8 +11,13 @@ LARGE, ALL, STEP = 32 * 2**20, 2**31 - 1, 64 * 2**20  # bytes
 
 
 def share_cores() -> None:
-    """Let threads that wait sleep, not spin: where jobs share cores, spinning takes the time of those that work."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    """Let threads that wait for work fall asleep soon, but not at once.
+
+    Where jobs share cores, and while the native kernels have threads of their own, spinning takes the time of those
+    that work; but to wake a sleeping thread for each of a training step's many small products costs more.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def keep_freed_memory() -> None:
