@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,7 +74,7 @@ def _top_rules(p: Tensor, NT: int, top: int) -> list[dict[str, Any]]:
     """From p(B, C, D | A), [1|2, B, C]; children in the order of the sentence."""
     result = []
     for k, value in _top(p.flatten(), top):
-        D, B, C = (int(index) for index in torch.unravel_index(torch.tensor(k), p.shape))
+        D, B, C = map(int, np.unravel_index(k, p.shape))
         children = [_name(B, NT), _name(C, NT)]
         result.append(
             {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,7 +76,7 @@ def _best_tree(sentence: Sentence, root: Tensor) -> Parse:
         ]
         split = int(torch.stack([score.max() for score in scores]).argmax())
         head, child = splits[split]
-        q, C, B = (int(x) for x in torch.unravel_index(scores[split].argmax(), scores[split].shape))
+        q, C, B = map(int, np.unravel_index(int(scores[split].argmax()), scores[split].shape))
         q += child[0]
         heads[q] = p + 1
         agenda += sorted([(*head, p, B), (*child, q, C)], reverse=True)
