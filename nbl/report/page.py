@@ -201,8 +201,8 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
         )
     total, machines = sum(curve.hours for curve in curves), sorted({m for curve in curves for m in curve.machines})
     note = (
-        f"{total:.1f} hours in all, one thread a run, on {', '.join(machines)}; other work ran beside, and at times they "
-        "stood still."
+        f"{total:.1f} hours in all, one thread a run, on {', '.join(machines)}; other work ran beside, and at times "
+        "they stood still."
     )
     return f"{_table(head, rows)}\n\n{note}"
 
