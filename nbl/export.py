@@ -1,8 +1,9 @@
 """The small, wordless part of a corpus' results, for git: what others need to check and compare our numbers.
 
 The copy has the layout of `results/`, so every tool that reads results reads it as well (`--results`): of each run
-its config.yaml, history.csv, metrics.json and compressed predictions; of the corpus its statistics, and the gold
-trees of three sentences over their tags, to draw.
+its config.yaml, history.csv, metrics.json and compressed predictions; of the corpus its statistics and,
+if asked for, the gold trees of three sentences over their tags, to draw. Runs that were exported before and are
+not here any more stay as they are.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from nbl.corpus.clean import bare_label
 from nbl.corpus.sentence import Sentence, read_sentences
 from nbl.files import replacing, write_text
 from nbl.matrix import Experiment
+from nbl.predictions import predictions_path
 from nbl.run_status import DONE, run_folder, status
 
 SMALL = ("config.yaml", "history.csv", "metrics.json")
 DRAWN, DRAWN_LENGTHS = 3, range(8, 13)
 
 
-def export(results: Path, corpus: str, experiments: Sequence[Experiment], seeds: Sequence[int], out: Path) -> list[str]:
+def export(
+    results: Path, corpus: str, experiments: Sequence[Experiment], seeds: Sequence[int], out: Path, trees: bool = False
+) -> list[str]:
     """Copy the runs that are done, each whole; returns a line for each that is not."""
     left_out = []
     for experiment in experiments:
@@ -33,15 +37,17 @@ def export(results: Path, corpus: str, experiments: Sequence[Experiment], seeds:
             if found != DONE:
                 left_out.append(f"{source}: {found}")
                 continue
-            for path in sorted(source.glob("predictions.*.jsonl")):
+            shutil.rmtree(target, ignore_errors=True)
+            for path in (predictions_path(source, decoder) for decoder in experiment.decoders):
                 with replacing(target / f"{path.name}.gz") as temporary:
                     temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
             for name in SMALL:  # metrics.json last: without it, nobody takes the folder for a run's
                 _copy(source / name, target / name)
     source, target = (root / corpus / "corpus" for root in (results, out))
     _copy(source / "stats.json", target / "stats.json")
-    trees = [_wordless(sentence) for sentence in read_sentences(source / "test.jsonl") if _can_be_drawn(sentence)]
-    write_text(target / "trees.json", json.dumps(trees[:DRAWN], indent=1) + "\n")
+    if trees:
+        golds = [_wordless(sentence) for sentence in read_sentences(source / "test.jsonl") if _can_be_drawn(sentence)]
+        write_text(target / "trees.json", json.dumps(golds[:DRAWN], indent=1) + "\n")
     return left_out
 
 

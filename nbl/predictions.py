@@ -70,7 +70,7 @@ def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Predicti
     for number, line in enumerate(lines, start=1):
         try:
             prediction = _from_json(json.loads(line))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise UserError(f"{path}, line {number} is damaged ({shorten(str(error), 100)}); {AGAIN}") from error
         if prediction.id in found:
             raise UserError(f"{path}, line {number}: a second prediction for {shorten(prediction.id)}; {AGAIN}")
@@ -89,6 +89,8 @@ def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Predicti
 def _from_json(record: dict[str, Any]) -> Prediction:
     """ValueError, TypeError or KeyError where a record is not what `_asdict` made of a prediction."""
     spans, l = [], record["length"]
+    if not isinstance(record["id"], str):
+        raise ValueError("its id is not a text")
     for i, j, label in record["spans"]:
         if not 0 <= i <= j - 2 <= l - 2:
             raise ValueError(f"a span is not within {l} words")

@@ -2,7 +2,8 @@
 
 `resume.pt` holds all of it while the run is unfinished; the files for others, `config.yaml`,
 `history.csv` and `checkpoint.pt` (the best model), are written from it. So they may go missing, as
-under a workflow that removes the outputs of an interrupted job, and the run still goes on.
+under a workflow that removes the outputs of an interrupted job, and the run still goes on. A workflow that
+was itself interrupted removes those of a job that has ended since: for it, the state may be kept as `finished.pt`.
 """
 
 from __future__ import annotations
@@ -143,12 +144,22 @@ class Run:
         if self.best is not None:
             _write_tensors(self.out / "checkpoint.pt", self.best)
 
-    def finish(self) -> None:
+    def finish(self, keep_state: bool = False) -> None:
         """The folder without a `resume.pt` is a finished run."""
-        (self.out / "resume.pt").unlink()
+        if keep_state:
+            (self.out / "resume.pt").replace(self.out / "finished.pt")
+        else:
+            (self.out / "resume.pt").unlink()
 
 
 _PLAIN = ("history", "best", "step", "log_p", "seconds", "environments")
+
+
+def reopen(out: Path) -> None:
+    """Take a finished run whose files have gone for one that has only to write them again."""
+    finished = out / "finished.pt"
+    if finished.exists() and not (out / "resume.pt").exists() and not all((out / name).exists() for name in RESULTS):
+        finished.replace(out / "resume.pt")
 
 
 def refuse_other_run(config: Config, out: Path) -> None:
@@ -160,12 +171,13 @@ def refuse_other_run(config: Config, out: Path) -> None:
 def remove_other_run(config: Config, out: Path) -> bool:
     """Remove the run in the folder if other settings made it, or if it is damaged; tells whether it did."""
     resume = out / "resume.pt"
+    reopen(out)
     try:
         refuse_other_run(config, out)
         if resume.exists():
             refuse_other(config, config_from(read_checkpoint(resume)["config"]), resume)
     except (UserError, KeyError, TypeError):
-        for path in (*map(out.joinpath, RESULTS), resume):
+        for path in (*map(out.joinpath, RESULTS), resume, out / "finished.pt"):
             path.unlink(missing_ok=True)
         return True
     return False
@@ -183,7 +195,7 @@ def read_history(path: Path) -> list[Row]:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         return [
-            {name: float(row[name]) if row[name] else None for name in COLUMNS} | {"epoch": int(row["epoch"])}
+            {name: float(row[name]) if row.get(name) else None for name in COLUMNS} | {"epoch": int(row["epoch"])}
             for row in rows
         ]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:

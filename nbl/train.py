@@ -19,7 +19,7 @@ from nbl.corpus.folder import Corpus
 from nbl.corpus.sentence import Sentence
 from nbl.device import use_device
 from nbl.errors import UserError
-from nbl.run import Row, Run, is_finished, read_history
+from nbl.run import Row, Run, is_finished, read_history, reopen
 from nbl.seed import generator
 from nbl.signals import Interrupted, Listener, listening
 
@@ -56,15 +56,18 @@ def train(
     device: str = "auto",
     progress: Progress | None = None,
     save_seconds: float = SAVE_SECONDS,
+    keep_state: bool = False,
 ) -> list[Row]:
     """Train a model, or go on with an interrupted run, until the run in folder `out` is finished.
 
     `device` is auto, cpu, cuda or cuda:N. The state is saved after each epoch and every `save_seconds`.
-    Returns the rows of `history.csv`, at once if the run was finished before.
+    With `keep_state` it is kept at the end as well, as `finished.pt`. Returns the rows of `history.csv`, at once if
+    the run was finished before.
     """
     progress = progress or Progress()
     if is_finished(config, out):
         progress.notice(f"{out} holds this run, finished: nothing to do")
+        corpus.vocabulary.write(out / "vocab.txt")  # a workflow may have removed it
         return read_history(out / "history.csv")
     if not _lengths(config, corpus, epoch=1):
         longest = config.training.longest(1)
@@ -72,6 +75,7 @@ def train(
     if not corpus.dev:
         progress.notice("the corpus has no dev sentences: the model of the last epoch will be kept")
     torch.set_num_threads(config.threads)
+    reopen(out)
     with use_device(device, progress.notice) as chosen, listening() as signals:
         run = Run(config, out, chosen)
         corpus.vocabulary.write(out / "vocab.txt")  # so that the run can parse text by itself
@@ -85,7 +89,7 @@ def train(
         except Interrupted:
             run.save()
             raise
-        run.finish()
+        run.finish(keep_state)
     return run.history
 
 

@@ -21,7 +21,7 @@ from nbl.errors import UserError
 from nbl.predictions import read_predictions
 
 EXAMPLES = int(os.environ.get("NBL_FUZZ_EXAMPLES", "200"))
-many = settings(max_examples=EXAMPLES, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 TREES = b"""( (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks) (NP (-NONE- *T*-1))) (. .)) )
 (ROOT (S (NP (PRP I)) (VP (VBP see) (NP (NNP AT&T) (POS 's) (CD 3,000) ($ $)))))
@@ -104,6 +104,9 @@ def test_sentences(tmp_path, data):
 
 @many
 @given(damaged(PREDICTION))
+@example(PREDICTION.replace(b'"a"', b"1") * 2)
+@example(PREDICTION.replace(b'"a"', b'["a"]'))
+@example(PREDICTION.replace(b"-3.0", b"9" * 400))
 def test_predictions(tmp_path, data):
     sentences = [Sentence("a", ["x", "y"])]
     for prediction in (

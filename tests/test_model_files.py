@@ -1,5 +1,6 @@
 """Building a model from settings and loading a trained one: what is accepted, what is refused and how."""
 
+import os
 from fractions import Fraction
 
 import pytest
@@ -121,3 +122,24 @@ def test_a_damaged_run_is_named(damaged, damage, tmp_path):
     with pytest.raises(UserError, match=damaged) as error:
         models.load(tmp_path)
     assert "\n" not in str(error.value)
+
+
+class Hostile:
+    """Unpickled by the rules of pickle, it makes a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+def test_nothing_in_a_checkpoint_is_run(tmp_path):
+    save(models.build("npcfg", 6, **TINY), "npcfg", {}, tmp_path)
+    trace = tmp_path / "trace"
+    torch.save({"model": Hostile(str(trace))}, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match=r"checkpoint\.pt"):
+        models.load(tmp_path)
+    assert not trace.exists()
+    torch.load(tmp_path / "checkpoint.pt", weights_only=False)  # it is hostile
+    assert trace.exists()

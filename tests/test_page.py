@@ -14,7 +14,7 @@ from tiny_runs import call
 from nbl.report.page import BEGIN, END
 
 PROJECT = Path(__file__).parent.parent
-CHOSEN = ("npcfg", "nlpcfg", "nblpcfg", "nblpcfg-binding=D-B")
+CHOSEN = ("npcfg", "cpcfg", "nlpcfg", "nblpcfg", "nblpcfg-binding=D-B")
 SEEDS = (0, 1, 2)
 HISTORY = """epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,test_f1,left_branching,right_branching,seconds,\
 sentences_per_second,peak_memory_mb
@@ -50,9 +50,9 @@ def project(tmp_path, monkeypatch):
 
 
 def test_export_has_all_that_is_done_and_no_words(project):
-    code, out, err = call("export")
+    code, out, err = call("export", "--trees")
     assert code == 0, err
-    assert "11 of" in out
+    assert "14 of" in out
     assert "npcfg/seed2: unfinished" in err
     files = [path for path in Path("results/reference").rglob("*") if path.is_file()]
     names = {path.name for path in files}
@@ -61,7 +61,7 @@ def test_export_has_all_that_is_done_and_no_words(project):
     }
     for path in files:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        assert not any(word.encode() in data for pair in WORDS for word in pair)
+        assert not any(word.encode() in data for pair in (*WORDS, ('"zo"', '"vel"')) for word in pair)
     source = Path("results/toy/runs/nblpcfg/seed1/predictions.mbr.jsonl")
     copy = Path("results/reference") / source.relative_to("results").with_name("predictions.mbr.jsonl.gz")
     assert gzip.decompress(copy.read_bytes()) == source.read_bytes()
@@ -81,7 +81,7 @@ def test_tables_read_the_copy(project):
 
 
 def test_page(project):
-    call("export")
+    call("export", "--trees")
     code, _, err = call("page")
     assert code == 0, err
     page, readme = Path("docs/results.md").read_text(), Path("README.md").read_text()
@@ -92,7 +92,10 @@ def test_page(project):
     for text in (page, readme):
         assert f"| NBL-PCFG | 6/12 | {fmean(f1):.1f} ± {stdev(f1):.1f} (3)<br>*60.4*" in text
     assert "| `npcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 100 | 500 |" in page
-    assert "22.0 hours in all, one thread a run, on an abacus" in page
+    assert "28.0 hours of training in all, on an abacus" in page
+    assert "| C-PCFG | 6/12 |" in page
+    main = [line for line in page.splitlines() if line.startswith("| ") and "| 6/12 |" in line]
+    assert all(("≈" in line) == ("C-PCFG" in line) for line in main)
     assert "| `nblpcfg` | 3 | 3 | 0 | 55.5, 55.5, 55.5 |" in page
     assert "old" not in readme
     assert readme.startswith("# About\n")
@@ -119,3 +122,36 @@ def test_nothing_to_tell(project):
     code, _, err = call("page")
     assert code == 2
     assert "there are no runs in results/reference" in err
+
+
+def test_gaps_are_told(project):
+    """No dev part, no CYK trees, no gold trees: what there is is told."""
+    for path in Path("results/toy/runs").glob("*/seed*/history.csv"):
+        path.write_text("epoch,train_loss,seconds,sentences_per_second,peak_memory_mb\n1,9,1,1,1\n2,8,1,1,1\n")
+    call("export", "--trees")
+    for path in Path("results/reference").glob("toy/runs/nblpcfg/seed*/metrics.json"):
+        document = json.loads(path.read_text())
+        del document["decoders"]["cyk"]
+        path.write_text(json.dumps(document))
+    stats = Path("results/reference/toy/corpus/stats.json")
+    document = json.loads(stats.read_text())
+    for split in document["splits"].values():
+        split.pop("trees")
+    stats.write_text(json.dumps(document))
+    code, _, err = call("page")
+    assert code == 0, err
+    page = Path("docs/results.md").read_text()
+    assert "| `nblpcfg` | 0 | 2 | 2 |  |  |  |  |" in page
+    assert "best trees" not in page
+    assert ".svg" not in page
+
+
+def test_an_export_takes_the_place_of_the_one_before(project):
+    call("export")
+    run = Path("results/reference/toy/runs/nblpcfg/seed1")
+    (run / "predictions.old.jsonl.gz").write_bytes(b"")
+    gone = Path("results/toy/runs/nblpcfg/seed0")
+    (gone / "checkpoint.pt").write_bytes(b"changed")
+    call("export")
+    assert not (run / "predictions.old.jsonl.gz").exists()
+    assert (Path("results/reference") / gone.relative_to("results") / "metrics.json").exists()

@@ -253,6 +253,25 @@ def test_goes_on_where_a_workflow_removed_the_outputs(corpus, tmp_path, monkeypa
     assert trained(corpus, out, *TINY) == expected
 
 
+def test_a_finished_run_whose_files_a_workflow_removed_is_not_trained_again(corpus, tmp_path, unigram):
+    out = tmp_path / "run"
+    expected = trained(corpus, out, "epochs=2", keep_state=True)
+    files = {path.name: path.read_bytes() for path in out.iterdir() if path.name != "finished.pt"}
+    assert set(files) == {"config.yaml", "history.csv", "checkpoint.pt", "vocab.txt"}
+    for name in files:
+        (out / name).unlink()
+    assert trained(corpus, out, "epochs=2", keep_state=True) == expected
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != "finished.pt"} == files
+    assert not unigram[1].seen
+    (out / "vocab.txt").unlink()
+    trained(corpus, out, "epochs=2")
+    assert (out / "vocab.txt").read_bytes() == files["vocab.txt"]
+    for name in files:
+        (out / name).unlink()
+    with pytest.raises(UserError, match=r"belongs to another run \(seed is 0 there, 1 here\)"):
+        trained(corpus, out, "epochs=2", seed=1)
+
+
 def test_each_environment_of_a_run_is_recorded_once(corpus, tmp_path, monkeypatch, unigram):
     out = tmp_path / "run"
     monkeypatch.setattr(nbl.train, "LOOK_STEPS", 1)

@@ -18,14 +18,17 @@ def export(
     params: ParamsPath = Path("params.yaml"),
     results: ResultsDir = Path("results"),
     out: Annotated[Path, typer.Option(help="The folder to write.", file_okay=False)] = Path("results/reference"),
+    trees: Annotated[
+        bool, typer.Option("--trees", help="Three gold trees too, over tags instead of words, to be drawn.")
+    ] = False,
 ) -> None:
     """Copy what is small and holds no words of the runs that are done: settings, curves, scores, predictions.
 
-    The copy can be published under any treebank's licence, and read by every tool with --results.
+    Every tool reads the copy with --results.
     """
     chosen = narrowed(params, config or [])
     matrix = experiments(chosen)
-    left_out = export_runs(results, chosen["corpus"], matrix, chosen["seeds"], out)
+    left_out = export_runs(results, chosen["corpus"], matrix, chosen["seeds"], out, trees)
     for line in left_out:
         note(f"left out: {line}")
     total = len(matrix) * len(chosen["seeds"])

@@ -42,6 +42,9 @@ def train(
     replace: Annotated[
         bool, typer.Option("--replace", help="Begin anew where the folder holds a run of other settings.")
     ] = False,
+    keep_state: Annotated[
+        bool, typer.Option("--keep-state", help="Keep finished.pt, from which a lost result can be written again.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing on the way.")] = False,
 ) -> None:
     """Train a grammar.
@@ -59,7 +62,7 @@ def train(
             if replace and remove_other_run(config, out):
                 _tell(f"{out} held a run of other settings, or a damaged one; this one begins anew")
             with _progress(quiet=as_json) as progress:
-                history = run_training(config, corpus, out, device=device, progress=progress)
+                history = run_training(config, corpus, out, device=device, progress=progress, keep_state=keep_state)
     except Interrupted as stop:
         _tell(f"{stop}; the same command goes on with {out}")
         raise typer.Exit(stop.exit_code) from stop
@@ -148,6 +151,6 @@ def _progress(quiet: bool) -> Iterator[Progress]:
 def _line(row: Row) -> str:
     """An epoch in one line."""
     facts = {"train perplexity": row["train_perplexity"], "dev perplexity": row["dev_perplexity"]}
-    facts |= {"dev F1": row["dev_f1"], "test F1": row["test_f1"], "seconds": row["seconds"]}
+    facts |= {"dev F1": row["dev_f1"], "test F1": row.get("test_f1"), "seconds": row["seconds"]}
     told = [f"{name} {value:.2f}" for name, value in facts.items() if value is not None]
     return f"epoch {row['epoch']}: {', '.join(told)}"

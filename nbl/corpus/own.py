@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nbl.corpus.conllx import aligned_heads, read_conllx
 from nbl.corpus.folder import Raw, Source
-from nbl.corpus.sentence import SPLITS, Sentence
+from nbl.corpus.sentence import MAX_LENGTH, SPLITS, Sentence
 from nbl.corpus.sources import clean_trees
 from nbl.corpus.text import tokenise
 from nbl.corpus.treebank import parse_trees
@@ -91,6 +91,10 @@ def _text_raws(text: str, path: Path, name: str) -> list[Raw]:
         except UserError as error:
             raise UserError(f"{path}, line {number + 1}: {error}") from error
         words = [token.form for token in tokens if token.is_word]
+        if len(words) > MAX_LENGTH:
+            raise UserError(
+                f"{path}, line {number + 1}: {len(words)} words in a sentence (at most {MAX_LENGTH}); divide it"
+            )
         leaves = [("NN" if token.is_word else ".", token.form) for token in tokens]
         raws.append(Raw(Sentence(f"{name}.{number}", words), leaves))
     return raws

@@ -76,7 +76,7 @@ def draw_training(curves: Sequence[Curve], path: Path) -> None:
     runs = list(dict.fromkeys(curve.experiment.run for curve in curves))
     palette = "colorblind" if len(runs) <= MAX_COLOURS else "husl"
     colours = dict(zip(runs, sns.color_palette(palette, len(runs)), strict=True))
-    panels = {"dev perplexity": lambda row: row["dev_perplexity"], "F1 (%)": watched_f1}
+    panels = {"dev perplexity": lambda row: row.get("dev_perplexity"), "F1 (%)": watched_f1}
     with sns.axes_style("whitegrid"), plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 1.3 * HEIGHT), layout="constrained")
         for panel, (title, value) in zip(axes, panels.items(), strict=True):

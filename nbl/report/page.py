@@ -47,8 +47,8 @@ class Curve:
 
     @property
     def best(self) -> dict[str, float]:
-        """The epoch whose model was kept."""
-        return min(self.rows, key=lambda row: row["dev_perplexity"])
+        """The epoch whose model was kept: that of the lowest dev perplexity, without dev the last one."""
+        return min(self.rows, key=lambda row: row.get("dev_perplexity", -row["epoch"]))
 
     @property
     def hours(self) -> float:
@@ -94,6 +94,8 @@ def page(corpora: Iterable[Results], paper: Published) -> str:
 def _corpus(results: Results, paper: Published) -> list[str]:
     curves = read_curves(results)
     split = results.stats["splits"]
+    if not curves:
+        return ["No run has been evaluated."]
     about = (
         f"{split['train']['sentences']:,} training sentences, {split['test']['sentences']:,} test sentences, a "
         f"vocabulary of {results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
@@ -105,7 +107,7 @@ def _corpus(results: Results, paper: Published) -> list[str]:
     parts += ["### Training", _training(curves, split), f"![training curves](results-{results.corpus}.png)"]
     parts += [_collapse(curves)]
     if pictures := draw_trees(results):
-        parts += ["### Three test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
+        parts += ["### Some test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
         parts += [f"![{name}](results-{results.corpus}-{name}.svg)" for name in pictures]
     parts += ["### Verdicts on the paper's claims", _verdicts(results, paper)]
     return parts
@@ -127,17 +129,20 @@ def main_table(results: Results, paper: Published) -> str:
                 table = "label_recall" if metric == "perplexity" else "main_result"
                 cell = paper.find(table, role, decoder, metric)
                 text = mean(results.summary(experiment, decoder, metric)) if shown else ""
+                if text and metric == "perplexity" and experiment is not None and experiment.compound:
+                    text = f"≈ {text}"
                 row.append(f"{text}<br>*{cell.value:g}*" if cell and shown else text)
         rows.append(row)
-    f1 = results.stats["splits"]["test"]["trees"]["sentence_f1"]
+    f1 = results.stats.get("splits", {}).get("test", {}).get("trees", {}).get("sentence_f1", {})
     names = {
         "left": "left branching",
         "right": "right branching",
         "random": "random trees",
         "oracle": "best binary trees",
     }
-    rows += [[name, "", f"{f1[key]:.1f}", "", "", "", ""] for key, name in names.items()]
-    return _table(head, rows) + "\n\nIn italics: the paper's number."
+    rows += [[name, "", f"{f1[key]:.1f}", "", "", "", ""] for key, name in names.items() if key in f1]
+    note = "In italics: the paper's number. ≈: of a compound model, with z at its mean; not exact."
+    return f"{_table(head, rows)}\n\n{note}"
 
 
 def _bindings(results: Results, paper: Published) -> str:
@@ -192,7 +197,7 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
         rows.append(
             [
                 *(f"`{curve.experiment.run}`", curve.seed, len(curve.rows), int(best["epoch"])),
-                f"{best['dev_perplexity']:.1f}",
+                _decimal(best.get("dev_perplexity")),
                 *(_decimal(watched_f1(row)) for row in (curve.rows[0], best, last)),
                 f"{_decimal(best.get('left_branching'))} / {_decimal(best.get('right_branching'))}",
                 f"{curve.hours:.2f}",
@@ -201,8 +206,9 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
         )
     total, machines = sum(curve.hours for curve in curves), sorted({m for curve in curves for m in curve.machines})
     note = (
-        f"{total:.1f} hours in all, one thread a run, on {', '.join(machines)}; other work ran beside, and at times "
-        "they stood still."
+        f"{total:.1f} hours of training in all, on {', '.join(machines)}, by the clock: other work ran beside, and "
+        f"at times the runs stood still. F1 here is that of the first trees of the {part} part that the training "
+        "looked at after each epoch, not that of the main result."
     )
     return f"{_table(head, rows)}\n\n{note}"
 
@@ -212,9 +218,11 @@ def _collapse(curves: Sequence[Curve]) -> str:
     rows = []
     for name, own in _by_run(curves).items():
         shares = [[row["left_branching"] for row in curve.rows if "left_branching" in row] for curve in own]
+        if not any(shares):
+            continue
         fell = sum(any(share > LEFT_BRANCHING for share in of_run) for of_run in shares)
         stayed = sum(curve.best.get("left_branching", 0) > LEFT_BRANCHING for curve in own)
-        order = sorted(own, key=lambda curve: curve.best["dev_perplexity"])
+        order = sorted(own, key=lambda curve: curve.best.get("dev_perplexity", 0.0))
         f1 = [watched_f1(curve.best) for curve in order]
         told = ", ".join(f"{_decimal(value)}" for value in f1)
         rows.append([f"`{name}`", len(own), fell, stayed, told])
@@ -232,7 +240,8 @@ def _verdicts(results: Results, paper: Published) -> str:
     told = [claim for claim in claims if claim.verdict != "cannot tell"]
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("reproduced", "not reproduced", "cannot tell"))
     rows = [[claim.statement, claim.evidence.replace("|", "\\|"), claim.verdict] for claim in told]
-    return f"{summary} (too few seeds, or no results).\n\n{_table(['claim', 'our numbers', 'verdict'], rows)}"
+    table = _table(["claim", "our numbers", "verdict"], rows)
+    return f"{summary}; those that these runs cannot tell are left out below.\n\n{table}"
 
 
 def draw_trees(results: Results) -> dict[str, Picture]:
@@ -241,11 +250,14 @@ def draw_trees(results: Results) -> dict[str, Picture]:
     path = results.folder / "corpus" / "trees.json"
     if not runs or not path.exists():
         return {}
-    best = min(runs, key=lambda curve: curve.best["dev_perplexity"])
+    best = min(runs, key=lambda curve: curve.best.get("dev_perplexity", 0.0))
     predictions = predictions_path(results.folder / "runs" / "nblpcfg" / f"seed{best.seed}", "cyk")
+    if not results.values(best.experiment, "cyk", "perplexity"):
+        return {}
     found = {record["id"]: record for record in map(json.loads, read_text(stored(predictions)).splitlines())}
     pictures = {}
-    for number, gold in enumerate(json.loads(read_text(path)), start=1):
+    golds = [gold for gold in json.loads(read_text(path)) if gold["id"] in found]
+    for number, gold in enumerate(golds, start=1):
         pictures[f"{number}-gold"] = draw([Parsed(gold["tags"], gold["spans"], gold["heads"])])
         ours = found[gold["id"]]
         pictures[f"{number}-nblpcfg"] = draw([Parsed(gold["tags"], ours["spans"], ours["heads"])])

@@ -77,8 +77,9 @@ def made(files):
 
 
 # A file that was damaged since it was made, by a full disk or by hand, is found by its checksum. A run's is made again.
-# The corpus is not: every run would follow, though it comes out as it was.
-if workflow.is_main_process:
+# The corpus is not: every run would follow, though it comes out as it was. While another Snakemake is at work here,
+# files may be half made: it is left alone.
+if workflow.is_main_process and not list(Path(".snakemake/locks").glob("*")):
     if Path(RESULTS, "corpus/stats.json").exists() and (
         found := folder.damaged(f"{RESULTS}/corpus")
     ):
@@ -91,7 +92,14 @@ if workflow.is_main_process:
         for sentence in checksums.set_aside(Path(sums).parent):
             logger.warning(sentence)
     # Contents decide what is stale, yet Snakemake throws away what comes out older than what went in.
-    for path in filter(os.path.exists, modules("**/*") + CORPUS_FILES):
+    inputs = modules("**/*") + CORPUS_FILES + matrix.source_files(SETTINGS)
+    inputs += run_files(
+        "config.yaml", "checkpoint.pt", "train.sha256", "evaluate.sha256"
+    )
+    for path in filter(os.path.exists, inputs):
         if os.path.getmtime(path) > time.time():
             logger.warning(f"{path} is dated in the future: its time is set to now.")
-            os.utime(path)
+            try:
+                os.utime(path)
+            except OSError as error:
+                logger.warning(f"{path} keeps its time: {error.strerror}.")

@@ -10,7 +10,9 @@ rule runs:
 
 # A run that was interrupted has a resume.pt in its folder and goes on from it. What an older model of the run made
 # of the test sentences goes at once: should the training fail, it must not be taken for the new one's. If the clock was
-# set back while it trained, what went in is from the future now, and Snakemake would throw away what came out.
+# set back while it trained, what went in is from the future now, and Snakemake would throw away what came out. If
+# Snakemake was killed, it throws away what a training came to since; finished.pt, which lasts until the run is evaluated,
+# brings it back.
 rule train:
     input:
         corpus=CORPUS_FILES,
@@ -40,10 +42,11 @@ rule train:
     shell:
         "(folder=$(dirname {output.sums:q}); "
         "rm -f $folder/evaluate.sha256 $folder/metrics.json $folder/predictions.*; "
-        f"nbl train --corpus-dir {RESULTS}/corpus --out $folder --replace"
+        f"nbl train --corpus-dir {RESULTS}/corpus --out $folder --replace --keep-state"
         " --seed {wildcards.seed} {params.options}; "
-        "(cd $folder; sha256sum config.yaml vocab.txt history.csv checkpoint.pt > train.sha256); "
-        "find {input:q} -newer {output.sums:q} -exec touch {{}} +"
+        "(cd $folder; sha256sum config.yaml vocab.txt history.csv checkpoint.pt > train.new); "
+        "mv $folder/train.new {output.sums:q}; "
+        "find {input:q} -newer {output.sums:q} -exec touch {{}} + || true"
         ") > {log} 2>&1"
 
 
@@ -76,5 +79,6 @@ rule evaluate:
     shell:
         "(folder=$(dirname {output.sums:q}); "
         f"nbl evaluate $folder --corpus-dir {RESULTS}/corpus {{params.options}}; "
-        "cd $folder; sha256sum metrics.json predictions.*.jsonl > evaluate.sha256"
+        "cd $folder; sha256sum metrics.json predictions.*.jsonl > evaluate.new; "
+        "mv evaluate.new evaluate.sha256; rm -f finished.pt"
         ") > {log} 2>&1"
