@@ -109,6 +109,19 @@ def test_page(project):
     assert (Path("docs/results.md").read_text(), Path("README.md").read_text()) == (page, readme)
 
 
+def test_the_published_page_is_what_the_published_runs_say(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_bytes((PROJECT / "README.md").read_bytes())
+    paths = {"reference": "results/reference", "params": "params.yaml", "published": "paper_tables/published.yaml"}
+    options = [word for name, path in paths.items() for word in (f"--{name}", PROJECT / path)]
+    code, _, err = call("page", *options, "--docs", tmp_path, "--readme", readme)
+    assert code == 0, err
+    assert readme.read_text() == (PROJECT / "README.md").read_text()
+    assert (tmp_path / "results.md").read_text() == (PROJECT / "docs/results.md").read_text()
+    for path in tmp_path.glob("*.svg"):
+        assert path.read_text() == (PROJECT / "docs" / path.name).read_text()
+
+
 def test_no_place_in_the_readme(project):
     call("export")
     Path("README.md").write_text("# About\n")
@@ -142,7 +155,7 @@ def test_gaps_are_told(project):
     assert code == 0, err
     page = Path("docs/results.md").read_text()
     assert "| `nblpcfg` | 0 | 2 | 2 |  |  |  |  |" in page
-    assert "best trees" not in page
+    assert "best binary trees" not in page
     assert ".svg" not in page
 
 

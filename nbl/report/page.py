@@ -190,7 +190,7 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
     """How each run went: selection, trees, branching, time."""
     part = "dev" if split["dev"].get("trees") else "test"
     head = ["run", "seed", "epochs", "kept", "dev perplexity", f"{part} F1 after epoch 1", "of the kept", "of the last"]
-    head += ["left / right branching %", "hours", "sentences/s", "peak MB"]
+    head += ["left / right branching %", "hours", "sentences/s at best", "peak MB"]
     rows = []
     for curve in curves:
         best, last = curve.best, curve.rows[-1]
@@ -201,7 +201,8 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
                 *(_decimal(watched_f1(row)) for row in (curve.rows[0], best, last)),
                 f"{_decimal(best.get('left_branching'))} / {_decimal(best.get('right_branching'))}",
                 f"{curve.hours:.2f}",
-                *(f"{last[key]:.0f}" for key in ("sentences_per_second", "peak_memory_mb")),
+                f"{max(row['sentences_per_second'] for row in curve.rows):.0f}",
+                f"{last['peak_memory_mb']:.0f}",
             ]
         )
     total, machines = sum(curve.hours for curve in curves), sorted({m for curve in curves for m in curve.machines})
@@ -241,7 +242,7 @@ def _verdicts(results: Results, paper: Published) -> str:
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("reproduced", "not reproduced", "cannot tell"))
     rows = [[claim.statement, claim.evidence.replace("|", "\\|"), claim.verdict] for claim in told]
     table = _table(["claim", "our numbers", "verdict"], rows)
-    return f"{summary}; those that these runs cannot tell are left out below.\n\n{table}"
+    return f"{summary}; those that these runs cannot tell are left out.\n\n{table}" if rows else f"{summary}."
 
 
 def draw_trees(results: Results) -> dict[str, Picture]:
