@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pandas as pd
 import yaml
 
@@ -16,7 +17,7 @@ from nbl.corpus.sentence import Sentence, read_sentences
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.matrix import Params
-from nbl.predictions import Prediction, predictions_path, read_predictions
+from nbl.predictions import Prediction, predictions_path, read_predictions, stored
 from nbl.report.plan import Experiment, Found, Plan
 from nbl.report.statistics import Summary
 
@@ -77,6 +78,21 @@ class Results:
             for seed, folder in folders.items()
             if any(folder.glob(f"predictions.{decoder}.jsonl*"))
         }
+
+    def spans(self, experiment: Experiment, decoder: str) -> dict[int, list[list[list[int]]]]:
+        """Only the predicted spans, [i, j, label], of each test sentence: for reports on hundreds of runs."""
+        found = {}
+        for seed in experiment.seeds:
+            folder = self.folder / "runs" / experiment.run / f"seed{seed}"
+            if self.test and any(folder.glob(f"predictions.{decoder}.jsonl*")):
+                path = predictions_path(folder, decoder)
+                try:
+                    records = orjson.loads(f"[{read_text(stored(path)).rstrip().replace(chr(10), ',')}]")
+                    spans = {record["id"]: record["spans"] for record in records}
+                    found[seed] = [spans[sentence.id] for sentence in self.test]
+                except (ValueError, KeyError, TypeError):  # it says what is wrong
+                    read_predictions(path, self.test)
+        return found
 
 
 def read_results(folder: Path, corpus: str, params: Params | None = None) -> Results:
