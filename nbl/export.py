@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nbl.corpus.clean import bare_label
 from nbl.corpus.sentence import Sentence, read_sentences
+from nbl.errors import UserError
 from nbl.files import replacing, write_text
 from nbl.matrix import Experiment
 from nbl.predictions import predictions_path
@@ -29,6 +30,8 @@ def export(
     results: Path, corpus: str, experiments: Sequence[Experiment], seeds: Sequence[int], out: Path, trees: bool = False
 ) -> list[str]:
     """Copy the runs that are done, each whole; returns a line for each that is not."""
+    if not (results / corpus / "corpus" / "stats.json").exists():
+        raise UserError(f"there are no results for {corpus!r}: {results / corpus / 'corpus'} holds no prepared corpus")
     left_out = []
     for experiment in experiments:
         for seed in seeds:

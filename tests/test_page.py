@@ -67,6 +67,13 @@ def test_export_has_all_that_is_done_and_no_words(project):
     assert gzip.decompress(copy.read_bytes()) == source.read_bytes()
 
 
+def test_no_results_to_export(project):
+    code, _, err = call("export", "--results", "nowhere")
+    assert code == 2
+    assert err == "nbl: there are no results for 'toy': nowhere/toy/corpus holds no prepared corpus\n"
+    assert not Path("results/reference").exists()
+
+
 def test_tables_read_the_copy(project):
     call("export")
     Path("results/reference/toy/corpus/test.jsonl").write_bytes(Path("results/toy/corpus/test.jsonl").read_bytes())

@@ -90,8 +90,8 @@ class Results:
                     records = orjson.loads(f"[{read_text(stored(path)).rstrip().replace(chr(10), ',')}]")
                     spans = {record["id"]: record["spans"] for record in records}
                     found[seed] = [spans[sentence.id] for sentence in self.test]
-                except (ValueError, KeyError, TypeError):  # it says what is wrong
-                    read_predictions(path, self.test)
+                except (ValueError, KeyError, TypeError):  # the careful reader says what is wrong
+                    found[seed] = [list(map(list, p.spans)) for p in read_predictions(path, self.test)]
         return found
 
 

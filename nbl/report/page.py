@@ -28,8 +28,7 @@ from nbl.report.tables import sizes
 BEGIN, END = "<!-- results: written by `nbl page` -->", "<!-- end of results -->"
 PAPER = {
     "comparable": "The paper's numbers are for this test set.",
-    "indicative": "The paper's numbers are for other sections of the same newspaper, and its models saw more text: "
-    "they show the size to expect, not a target.",
+    "indicative": "The paper's numbers are for other sections of the same newspaper: they show the size to expect.",
     "not comparable": "The paper's numbers are for a training set more than ten times as large: not comparable.",
 }
 LEFT_BRANCHING = 50.0  # per cent of the constituents, from which on a grammar counts as fallen into left branching
