@@ -136,7 +136,8 @@ def clipped_step(optimiser: torch.optim.Optimizer, clip: float) -> Tensor:
     Does what `clip_grad_norm_` and a step do, but the fused optimiser scales as it reads the gradient.
     """
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    gradients = [parameter.grad.flatten() for parameter in parameters if parameter.grad is not None]
+    norm = torch.stack([torch.dot(gradient, gradient) for gradient in gradients]).sum().sqrt()
     # The gradient is divided by it.
     optimiser.grad_scale = ((norm + 1e-6) / clip).clamp(min=1).float()  # type: ignore[attr-defined]
     optimiser.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -74,9 +75,20 @@ def _solve_all(problems: list[_Problem], dtype: torch.dtype) -> None:
     if threads == 1:
         work()
         return
-    with ThreadPoolExecutor(threads) as pool:
-        for running in [pool.submit(work) for _ in range(threads)]:
-            running.result()
+    running = [_helpers(threads - 1).submit(work) for _ in range(threads - 1)]
+    work()
+    for helper in running:
+        helper.result()
+
+
+@functools.cache
+def _helpers(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: to start them costs a millisecond."""
+    return ThreadPoolExecutor(threads)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.cache_clear)  # a child process has none of them
 
 
 def _scratch(size: int) -> Tensor:

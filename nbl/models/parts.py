@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+BLOCK = 2**19  # logits of a block of outcomes: 2 MB
+
 
 def table(rows: int, dim: int) -> nn.Parameter:
     """One embedding a row, N(0, 1)."""
@@ -110,30 +112,48 @@ def log_softmax_at(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) ->
 
 
 class _LogSoftmaxAt(torch.autograd.Function):
+    """Outcomes are taken block by block, each while it is in the cache, and exp(logits) stay divided by their
+    block's peak: P is a block of them times its `share`, [row, block]. The expected weight under P, which the
+    gradient of x needs, is summed up on the way.
+    """
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Tensor:
-        g, r, _ = x.shape
-        V = len(weight)
-        # Rows that start at multiples of 64 bytes: the product is a third faster.
-        padded = x.new_empty(g * r, -(-V // 16) * 16)
-        padded[:, V:] = -torch.inf
-        logits = padded[:, :V]
-        torch.addmm(bias[:, None], weight, x.flatten(0, 1).T, out=logits.T)  # a little faster this way round
-        chosen, peak = logits.view(g, r, V).gather(2, y[:, None].expand(-1, r, -1)), logits.amax(1)
-        torch.softmax(padded, 1, out=padded)  # in place, and of whole rows: else it would make a copy first
-        P = logits
-        logsum = peak - P.amax(1).log()
-        ctx.save_for_backward(x, weight, y, P)
-        return chosen - logsum.view(g, r, 1)
+        rows = x.flatten(0, 1)
+        size = max(BLOCK // len(rows) // 16 * 16, 16)  # rows of a block start at multiples of 64 bytes
+        needs_grad = any(ctx.needs_input_grad)
+        blocks, peaks, sums, expected = [], [], [], []
+        for block_weight, block_bias in zip(weight.split(size), bias.split(size), strict=True):
+            block = torch.addmm(block_bias, rows, block_weight.T)
+            peaks.append(block.amax(1, keepdim=True))
+            block.sub_(peaks[-1]).exp_()
+            sums.append(block.sum(1, keepdim=True))
+            if needs_grad:
+                blocks.append(block)
+                expected.append(block @ block_weight)
+        peak = torch.cat(peaks, 1)
+        log_sum = (peak + torch.cat(sums, 1).log()).logsumexp(1, keepdim=True)
+        weight_y = weight[y]
+        logits = torch.baddbmm(bias[y][:, None], x, weight_y.mT)
+        if needs_grad:
+            share = (peak - log_sum).exp()
+            mean = (share[:, None] @ torch.stack(expected, 1)).view_as(x)
+            ctx.save_for_backward(x, y, weight_y, mean, share, *blocks)
+        return logits - log_sum.view(*x.shape[:2], 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        x, weight, y, P = ctx.saved_tensors  # grad is [g, r, n]
+        x, y, weight_y, mean, share, *blocks = ctx.saved_tensors  # grad is [g, r, n]
         scale = -grad.sum(2, keepdim=True)
-        grad_x = scale * (P @ weight).view_as(x) + grad @ weight[y]
-        grad_weight = P.T @ (scale * x).flatten(0, 1)
+        grad_x = torch.baddbmm(scale * mean, grad, weight_y)
+        sizes = [block.shape[1] for block in blocks]
+        grad_weight, grad_bias = x.new_empty(sum(sizes), x.shape[2]), x.new_empty(sum(sizes))
+        scaled, scale = (scale * x).flatten(0, 1), scale.view(-1, 1) * share
+        outputs = zip(grad_weight.split(sizes), grad_bias.split(sizes), strict=True)
+        for k, (block, (block_weight, block_bias)) in enumerate(zip(blocks, outputs, strict=True)):
+            torch.mm(block.T, scaled * share[:, k, None], out=block_weight)
+            torch.mv(block.T, scale[:, k], out=block_bias)
         grad_weight.index_add_(0, y.flatten(), (grad.mT @ x).flatten(0, 1))
-        grad_bias = P.T @ scale.flatten()
         grad_bias.index_add_(0, y.flatten(), grad.sum(1).flatten())
         return grad_x, grad_weight, grad_bias, None

@@ -108,14 +108,6 @@ struct Sums {
     }
 };
 
-// out = x y, or out + x y, for rows of a panel
-inline void multiply_rows(Real* out, const Real* x, const Real* y, bool first) {
-    each<kPanelBytes / kVectorBytes>([&](int v) {
-        const auto product = ((const Vector*)x)[v] * ((const Vector*)y)[v];
-        ((Vector*)out)[v] = first ? product : ((Vector*)out)[v] + product;
-    });
-}
-
 // 2^e; 0 where it is below the smallest normal number
 inline Real power_of_two(int e) {
     const bool is_float = sizeof(Real) == sizeof(float);

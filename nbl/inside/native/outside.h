@@ -76,24 +76,11 @@ class Outside : public Inside {
 
     // the part of derive_s for K of one span
     void derive_words(int c, int i, int j) const {
+        alignas(kLineBytes) static const Real none[kPanel] = {};
+        const Real *const left = unscaled_dK(c, LEFT, i, j), *const right = unscaled_dK(c, RIGHT, i, j);
         sum_words(c, i, j);
-        for (int D = LEFT; D <= RIGHT; D++) {
-            Real* const d = unscaled_dK(c, D, i, j);
-            const bool first = D == LEFT || D_w == 2;
-            const Real *const t = word_sums.at(c, D % D_w * A), *const table = C.at(c, D % D_C * A);
-            Real *const dt = d_word_sums.at(c, D % D_w * A), *const d_table = dC.at(c, D % D_C * A);
-            for (int a = 0; a < A * kPanel; a += kPanel) {
-                multiply_rows(dt + a, d, table + a, first);
-                multiply_rows(d_table + a, d, t + a, false);
-            }
-            Real* const dtt = d_word_sums_t + D % D_w * kPanel * Ap;
-            const Real* const table_t = Ct + (D % D_C * H + c * kPanel) * Ap;
-            for (int h = 0; h < states(c); h++)
-                for (int a = h * Ap; a < (h + 1) * Ap; a += kVector) {
-                    const Vector product = d[h] * *(const Vector*)(table_t + a);
-                    *(Vector*)(dtt + a) = first ? product : *(Vector*)(dtt + a) + product;
-                }
-        }
+        derive_word_sums(c, 0, left, D_w == 1 ? right : none);
+        if (D_w == 2) derive_word_sums(c, 1, none, right);
         for (int D = 0; D < D_w; D++) {
             gemm(
                 true, j - i, Ap, states(c), [&](int m) { return w.at(c, D * l + i + m); }, 1,
@@ -102,6 +89,27 @@ class Outside : public Inside {
                 true, j - i, columns(c), A, [&](int m) { return s_at(i, j, i + m); }, 1, d_word_sums.at(c, D * A),
                 kPanel, [&](int m) { return dw.at(c, D * l + i + m); });
         }
+    }
+
+    // d word_sums[D] = dK[LEFT] C[LEFT] + dK[RIGHT] C[RIGHT], both ways round; and the gradient of C
+    void derive_word_sums(int c, int D, const Real* left, const Real* right) const {
+        const int L = LEFT, R = D_C == 2 ? RIGHT : LEFT;
+        const Real *const sums = word_sums.at(c, D * A), *const C_L = C.at(c, L * A), *const C_R = C.at(c, R * A);
+        Real *const d_sums = d_word_sums.at(c, D * A), *const dC_L = dC.at(c, L * A), *const dC_R = dC.at(c, R * A);
+        for (int h = 0; h < columns(c); h += kVector) {
+            const Vector d_L = *(const Vector*)(left + h), d_R = *(const Vector*)(right + h);
+            for (int n = h; n < A * kPanel; n += kPanel) {
+                const Vector sum = *(const Vector*)(sums + n);
+                *(Vector*)(d_sums + n) = d_L * *(const Vector*)(C_L + n) + d_R * *(const Vector*)(C_R + n);
+                *(Vector*)(dC_L + n) += d_L * sum;
+                *(Vector*)(dC_R + n) += d_R * sum;
+            }
+        }
+        Real* const d_sums_t = d_word_sums_t + D * kPanel * Ap;
+        const Real *const Ct_L = Ct + (L * H + c * kPanel) * Ap, *const Ct_R = Ct + (R * H + c * kPanel) * Ap;
+        for (int h = 0; h < states(c); h++)
+            for (int n = h * Ap; n < (h + 1) * Ap; n += kVector)
+                *(Vector*)(d_sums_t + n) = left[h] * *(const Vector*)(Ct_L + n) + right[h] * *(const Vector*)(Ct_R + n);
     }
 
     // dK as it was before K was scaled, in its place
