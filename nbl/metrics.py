@@ -22,7 +22,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from nbl.corpus.clean import bare_label
 from nbl.errors import UserError
@@ -260,7 +262,7 @@ def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
 
 
 def self_f1(
-    predictions: Mapping[Run, Sequence[Iterable[Bracket]]], lengths: Sequence[int]
+    predictions: Mapping[Run, Sequence[Iterable[Sequence[Any]]]], lengths: Sequence[int]
 ) -> dict[tuple[Run, Run], Mean]:
     """Mean sentence F1 between the predictions of each two runs for the same sentences: how far they agree.
 
@@ -269,14 +271,28 @@ def self_f1(
     >>> self_f1({"a": [[(0, 2), (0, 3)]], "b": [[(1, 4), (0, 3)]]}, lengths=[4])
     {('a', 'b'): Mean(value=0.5, n=1)}
     """
-    spans = {
-        run: [_nontrivial(predicted, n) for predicted, n in zip(of_run, lengths, strict=True) if n >= 2]
-        for run, of_run in predictions.items()
-    }
-    return {
-        (a, b): _mean([_count(one, other).f1 for one, other in zip(spans[a], spans[b], strict=True)])
-        for a, b in combinations(spans, 2)
-    }
+    base = max(lengths, default=0) + 1
+    codes = {run: _codes(of_run, lengths, base) for run, of_run in predictions.items()}
+    counted = np.array(lengths) >= 2
+
+    def mean(one: np.ndarray, other: np.ndarray) -> Mean:
+        sets = (np.intersect1d(one, other, assume_unique=True), one, other)
+        both, of_one, of_other = (np.bincount(codes // base**2, minlength=len(lengths))[counted] for codes in sets)
+        total = of_one + of_other
+        return _mean(np.where(total == 0, 1.0, 2 * both / np.maximum(total, 1)).tolist())
+
+    return {(a, b): mean(codes[a], codes[b]) for a, b in combinations(codes, 2)}
+
+
+def _codes(predictions: Sequence[Iterable[Sequence[Any]]], lengths: Sequence[int], base: int) -> np.ndarray:
+    """A number for each span of two or more words below the sentence: its sentence's, and those of its ends."""
+    codes = [
+        (number * base + bracket[0]) * base + bracket[1]
+        for number, (predicted, n) in enumerate(zip(predictions, lengths, strict=True))
+        for bracket in predicted
+        if 2 <= bracket[1] - bracket[0] < n
+    ]
+    return np.unique(np.array(codes, dtype=np.int64))
 
 
 def branching(predictions: Sequence[Iterable[Bracket]], lengths: Sequence[int]) -> Branching:

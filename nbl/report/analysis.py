@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import combinations
 from statistics import fmean
 
-import numpy as np
-
+from nbl import metrics
 from nbl.corpus.clean import bare_label
 from nbl.corpus.sentence import Sentence
 from nbl.predictions import Prediction
@@ -21,7 +19,6 @@ from nbl.report.plan import LEXICALISED, MODELS
 ALL = "all predicted"
 NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
 SHAPES = ("right", "left", "neither")
-CODE = 1024  # more than the words of a sentence
 
 Shares = dict[str, dict[int, float]]  # name -> seed -> per cent
 
@@ -31,13 +28,11 @@ def self_f1(results: Results) -> dict[str, dict[int, float]]:
     lengths = [len(sentence) for sentence in results.test]
     agreements = {}
     for run, experiment in results.plan.experiments.items():
-        with without_collection():
-            spans = {seed: coded(trees, lengths) for seed, trees in results.spans(experiment, "mbr").items()}
         pairs: dict[int, list[float]] = defaultdict(list)
-        for a, b in combinations(spans, 2):
-            score = 100 * agreement(spans[a], spans[b], lengths)
-            pairs[a].append(score)
-            pairs[b].append(score)
+        with without_collection():
+            for seeds, score in metrics.self_f1(results.spans(experiment, "mbr"), lengths).items():
+                for seed in seeds:
+                    pairs[seed].append(100 * score.value)
         agreements[run] = {seed: fmean(scores) for seed, scores in pairs.items()}
     return agreements
 
@@ -52,26 +47,6 @@ def without_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def coded(trees: Sequence[Sequence[Sequence[int]]], lengths: Sequence[int]) -> np.ndarray:
-    """A number for each span of two or more words below the sentence: its sentence's, its ends'."""
-    rows = [
-        (number * CODE + i) * CODE + j
-        for number, (spans, n) in enumerate(zip(trees, lengths, strict=True))
-        for i, j, _ in spans
-        if 2 <= j - i < n
-    ]
-    return np.unique(np.array(rows, dtype=np.int64))
-
-
-def agreement(one: np.ndarray, other: np.ndarray, lengths: Sequence[int]) -> float:
-    """`metrics.self_f1` of two runs, from their coded spans."""
-    parts = (np.intersect1d(one, other, assume_unique=True), one, other)
-    both, of_one, of_other = (np.bincount(part // CODE**2, minlength=len(lengths)) for part in parts)
-    total = of_one + of_other
-    f1 = np.where(total == 0, 1.0, 2 * both / np.maximum(total, 1))
-    return float(f1[np.array(lengths) >= 2].mean())
 
 
 def gold_left_headed(sentences: Iterable[Sentence]) -> dict[str, float]:
