@@ -56,7 +56,9 @@ def test_four_seeds_decide_if_they_all_agree():
     assert sign_flip_test([1, 2, 3, 4]) == 1 / 16
     assert judge([Comparison(2.5, 1 / 16)]) == REPRODUCED
     assert judge([Comparison(2.5, 1 / 15)]) == CANNOT_TELL
-    assert judge([Comparison(2.5, 0.01), Comparison(-0.1, 0.6)]) == NOT_REPRODUCED
+    assert judge([Comparison(2.5, 0.01), Comparison(-0.1, 0.6, 0.4)]) == CANNOT_TELL
+    assert judge([Comparison(2.5, 0.01), Comparison(-2.5, 1, 1 / 16)]) == NOT_REPRODUCED
+    assert judge([Comparison(None), Comparison(-2.5, 1, 1 / 16)]) == NOT_REPRODUCED
     assert judge([Comparison(2.5, 0.01), Comparison(None)]) == CANNOT_TELL
     assert judge([]) == CANNOT_TELL
 
@@ -76,6 +78,7 @@ def results_of(scores, corpus="toy", bench=None):
         "nlpcfg-NT=10": ("nlpcfg", SIZES | {"NT": 10, "compound": False}),
         "nblpcfg": ("nblpcfg", BLEXICAL),
         "nblpcfg-NT=10": ("nblpcfg", BLEXICAL | {"NT": 10}),
+        "nblpcfg-NT=30": ("nblpcfg", BLEXICAL | {"NT": 30}),
         "nblpcfg-d_H=5": ("nblpcfg", BLEXICAL | {"d_H": 5}),
         "nblpcfg-d_H=60": ("nblpcfg", BLEXICAL | {"d_H": 60}),
         **{f"nblpcfg-{b}": ("nblpcfg", BLEXICAL | {"binding": b}) for b in ("D-alone", "D-wq", "D-B")},
@@ -105,8 +108,10 @@ LOW, MIDDLE, HIGH = (10.0, 11.0, 12.0, 13.0), (11.5, 12.5, 12.0, 13.0), (20.0, 2
         (HIGH, LOW, REPRODUCED),
         (LOW, HIGH, NOT_REPRODUCED),
         (MIDDLE, LOW, CANNOT_TELL),  # higher, but not clearly
+        (LOW, MIDDLE, CANNOT_TELL),  # nor is lower
         (HIGH, (), CANNOT_TELL),
         (HIGH[:1], LOW[:1], CANNOT_TELL),  # one seed each decides nothing
+        (LOW[:1], HIGH[:1], CANNOT_TELL),
     ],
 )
 def test_nbl_beats_nl(nbl, nl, expected):
@@ -138,6 +143,7 @@ def test_decoders_are_compared_seed_by_seed():
     [
         (40.0, 20.0, 19.0, REPRODUCED),
         (40.0, 20.0, 12.0, NOT_REPRODUCED),  # goes on falling
+        (40.0, 20.0, 80.0, NOT_REPRODUCED),  # rises again
         (20.0, 30.0, 30.0, NOT_REPRODUCED),
         (20.05, 20.0, 20.0, CANNOT_TELL),  # no clear gain before
     ],
@@ -169,7 +175,7 @@ def test_bindings():
     found = verdicts(claims.bindings(results_of(scores)))
     assert found["dc-best-f1"] == REPRODUCED
     assert found["dwq-best-udas"] == NOT_REPRODUCED
-    assert found["db-lower-udas"] == NOT_REPRODUCED  # D-B and D-wq are equal
+    assert found["db-lower-udas"] == CANNOT_TELL  # D-B and D-wq are equal
     assert found["dc-best-perplexity"] == CANNOT_TELL
 
 
@@ -227,11 +233,60 @@ def test_cells(corpus, near, far):
 
 def test_the_band():
     ours = Summary((58.0, 62.0), 2)  # standard deviation 2.828
-    assert band(ours, Cell("t", 1, "nblpcfg", "f1", 60.0, std=2.0), 4) == pytest.approx(
-        2 * math.sqrt(8 / 2 + 4 / 4) + 0.05
-    )
-    assert band(ours, Cell("t", 1, "nblpcfg", "f1", 60.0), 4) == pytest.approx(2 * math.sqrt(8 / 2 + 8 / 4) + 0.05)
+    # Welch's degrees of freedom: 5^2 / (4^2 / 1 + 1^2 / 3) = 1.53 and 6^2 / (4^2 / 1 + 2^2 / 3) = 2.08
+    assert band(ours, Cell("t", 1, "nblpcfg", "f1", 60.0, std=2.0), 4) == pytest.approx(12.706 * math.sqrt(5) + 0.05)
+    assert band(ours, Cell("t", 1, "nblpcfg", "f1", 60.0), 4) == pytest.approx(4.303 * math.sqrt(6) + 0.05)
     assert band(Summary((60.0,), 4), Cell("t", 1, "nblpcfg", "f1", 60.0), 4) is None
+
+
+def test_noise_reproduces_nothing():
+    """The paper has 60.4 ± 1.6."""
+    for values, expected in (
+        ((60.0, 61.5, 58.0, 33.7), CANNOT_TELL),
+        ((41.0, 80.0), CANNOT_TELL),
+        ((59.0, 61.5, 58.0, 60.0), REPRODUCED),
+        ((55.0, 54.0, 56.0, 55.5), NOT_REPRODUCED),
+    ):
+        results = results_of({("nblpcfg", "mbr", "f1"): values}, "wsj")
+        cells = check(results, read_published(PUBLISHED), Analysis(results)).cells
+        wanted = ("main_result", "nblpcfg", "mbr", "f1")
+        (found,) = (e for e in cells if (e.cell.table, e.cell.run, e.cell.decoder, e.cell.metric) == wanted)
+        assert found.verdict == expected
+
+
+def test_a_perplexity_on_open_is_of_another_text():
+    results = results_of({("nblpcfg", "mbr", "perplexity"): (160.0, 161.0, 162.0, 163.0)}, "open")
+    cells = check(results, read_published(PUBLISHED), Analysis(results)).cells
+    assert {e.verdict for e in cells if e.cell.metric == "perplexity" and e.ours.n} == {"not comparable"}
+
+
+def test_a_smaller_rival_proves_nothing():
+    """NBL-PCFG at the paper's size against an NL-PCFG below it; the other way round it would."""
+    runs = {"nlpcfg": SIZES | {"NT": 10, "compound": False}, "nblpcfg": BLEXICAL | {"NT": 15}}
+    plan = Plan({run: Experiment(run, run, sizes, (0, 1, 2, 3), ("cyk", "mbr")) for run, sizes in runs.items()})
+    for nbl, nl, expected in ((HIGH, LOW, CANNOT_TELL), (LOW, HIGH, NOT_REPRODUCED)):
+        rows = [
+            {"run": run, "seed": seed, "decoder": decoder, "f1": value}
+            for run, values in (("nblpcfg", nbl), ("nlpcfg", nl))
+            for seed, value in enumerate(values)
+            for decoder in ("cyk", "mbr")
+        ]
+        results = Results("sample", Path("nowhere"), plan, pd.DataFrame(rows), {}, pd.DataFrame())
+        (found,) = (entry for entry in claims.main(results) if entry.key == "nbl-beats-nl-f1")
+        assert found.verdict == expected
+        assert "NL-PCFG has 10 nonterminals here, 30 in the paper" in found.evidence
+
+
+def test_grammars_are_compared_at_the_same_sizes():
+    """More nonterminals than NL-PCFG has anywhere do not count for or against NBL-PCFG."""
+    scores = {
+        ("nlpcfg", "mbr", "f1"): LOW,
+        ("nlpcfg-NT=10", "mbr", "f1"): HIGH,
+        ("nblpcfg", "mbr", "f1"): LOW,
+        ("nblpcfg-NT=10", "mbr", "f1"): LOW,
+        ("nblpcfg-NT=30", "mbr", "f1"): HIGH,
+    }
+    assert verdicts(claims.nonterminals(results_of(scores)))["nbl-hardly-f1"] == REPRODUCED
 
 
 def test_the_command_prints_and_writes_every_verdict(tmp_path, monkeypatch, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,22 +16,25 @@ from nbl.report.judgement import (
     REPRODUCED,
     SIGN_FLIP,
     Claim,
-    Comparison,
     Side,
     claim,
+    compare_pairs,
 )
 from nbl.report.latex import escape, long_table, number, signed
-from nbl.report.published import Cell, Published, comparability
+from nbl.report.published import Cell, Published, caveat, comparability
 from nbl.report.speed import speed
-from nbl.report.statistics import Summary, sign_flip_test
+from nbl.report.statistics import Summary, welch_half_width
 
 ROUNDING = 0.05  # the paper prints one decimal
+WIDEST = 0.1  # of the paper's number: a wider band tells nothing
 NOT_COMPARABLE = "not comparable"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One number of the paper beside ours. `band` is the largest difference that counts as reproduced."""
+    """One number of the paper beside ours. `band` is the largest difference that chance explains. Within it, a number
+    is reproduced, unless the band is so wide that nearly anything would be.
+    """
 
     cell: Cell
     ours: Summary
@@ -80,20 +82,20 @@ def _ours(results: Results, cell: Cell) -> Summary:
 
 
 def band(ours: Summary, theirs: Cell, seeds: int) -> float | None:
-    """Two standard errors of the difference of two means, and the paper's rounding.
+    """The half width of the 95 % interval of the difference of two means, and the paper's rounding.
 
     Where the paper prints no standard deviation, ours stands in for it. None where ours is unknown too.
 
     >>> cell = Cell("t", 1, "nblpcfg", "f1", 60.4, std=1.6)
     >>> round(band(Summary((58.0, 60.0, 62.0, 60.0), 4), cell, 4), 3)
-    2.336
+    2.989
     """
     if theirs.run == "oracle":
         return ROUNDING
     if ours.n < 2:
         return None
     std = ours.std if theirs.std is None else theirs.std
-    return 2 * math.sqrt(ours.std**2 / ours.n + std**2 / seeds) + ROUNDING
+    return welch_half_width(ours.std, ours.n, std, seeds) + ROUNDING
 
 
 def _verdict(cell: Cell, ours: Summary, seeds: int, corpus: str) -> Verdict:
@@ -101,9 +103,10 @@ def _verdict(cell: Cell, ours: Summary, seeds: int, corpus: str) -> Verdict:
     if ours.n == 0 or width is None:
         return Verdict(cell, ours, width, CANNOT_TELL)
     within = abs(ours.mean - cell.value) <= width
-    kind = comparability(corpus)
+    kind = comparability(corpus, cell.metric)
     if kind == "comparable":
-        return Verdict(cell, ours, width, REPRODUCED if within else NOT_REPRODUCED)
+        told = width <= WIDEST * cell.value
+        return Verdict(cell, ours, width, NOT_REPRODUCED if not within else REPRODUCED if told else CANNOT_TELL)
     if kind == "indicative":
         return Verdict(cell, ours, width, f"{NOT_COMPARABLE} ({'within' if within else 'outside'} the band)")
     return Verdict(cell, ours, width, NOT_COMPARABLE)
@@ -131,10 +134,7 @@ def _qualitative(analysis: Analysis) -> list[Claim]:
 
 
 def _more_often(key: str, statement: str, shown: Side, differences: list[float]) -> Claim:
-    comparison = Comparison(None)
-    if differences:
-        comparison = Comparison(sum(differences) / len(differences), sign_flip_test(differences))
-    return claim(key, 434, statement, [shown], [comparison], SIGN_FLIP)
+    return claim(key, 434, statement, [shown], [compare_pairs(differences)], SIGN_FLIP)
 
 
 def as_json(result: Check) -> str:
@@ -142,6 +142,7 @@ def as_json(result: Check) -> str:
     document: dict[str, Any] = {
         "corpus": result.corpus,
         "paper": comparability(result.corpus),
+        "caveat": caveat(result.corpus),
         "claims": [asdict(claim) for claim in result.claims],
         "cells": [
             asdict(entry.cell)
@@ -173,9 +174,10 @@ def _claims_table(result: Check) -> str:
         rf"The paper's claims on \texttt{{{result.corpus}}}: "
         + ", ".join(f"{counts[verdict]} {verdict}" for verdict in (REPRODUCED, NOT_REPRODUCED, CANNOT_TELL))
         + r". Reproduced: our means show it and one-sided $p \le 1/16$, the smallest four pairs of seeds can give; "
-        "not reproduced: our means show the opposite; else one cannot tell on this corpus. The smallest $p$ of a "
-        "permutation test of four against four seeds is 1/70."
-    )
+        "not reproduced: they show the opposite, of one part at least, as clearly; else one cannot tell on this "
+        "corpus. The smallest $p$ of a permutation test of four against four seeds is 1/70. Of so many tests, a few "
+        f"pass by chance. {caveat(result.corpus)}"
+    ).rstrip()
     widths = (0.24, 0.39, 0.17, 0.13)  # of the line
     columns = "".join(rf">{{\raggedright\arraybackslash}}p{{{width}\linewidth}}" for width in widths)
     return long_table("claims", caption, columns, [["Claim", "Our numbers", "Test", "Verdict"]], rows[:-1])
@@ -201,8 +203,9 @@ def _cells_table(result: Check) -> str:
         )
     caption = (
         rf"Every number of the paper's tables beside ours on \texttt{{{result.corpus}}}, with the number of seeds. "
-        r"Band: $2\sqrt{s_1^2/n_1 + s_2^2/n_2}$ plus the paper's rounding, 0.05; where the paper prints no standard "
-        r"deviation, ours stands in for it. $^{\mathrm{q}}$: quoted by the paper from other work."
+        r"Band: half of Welch's 95\,\% interval of the difference, plus the paper's rounding, 0.05; where the paper "
+        r"prints no standard deviation, ours stands in for it. One cannot tell within a band wider than a tenth of the "
+        r"paper's number. $^{\mathrm{q}}$: quoted by the paper from other work."
     )
     head = [["Table", "Run", "Decoder", "Metric", "ours ($n$)", "paper", r"$\Delta$", "band", "Verdict"]]
     return long_table("check_cells", caption, "llllrrrrl", head, rows)

@@ -19,12 +19,12 @@ from nbl.report.judgement import (
     best,
     claim,
     compare,
-    judge,
-    p_value,
+    compare_pairs,
     side,
+    smaller_rivals,
 )
 from nbl.report.plan import MODELS, Experiment
-from nbl.report.statistics import ALPHA, sign_flip_test
+from nbl.report.statistics import ALPHA
 
 FLAT = 0.25  # a curve is flat where it gains at most this share of what it gained before
 HARDLY = 0.5  # a grammar hardly changes if by at most this share of the other's change
@@ -61,27 +61,38 @@ def main(results: Results) -> list[Claim]:
         statement = f"NBL-PCFG beats NL-PCFG (not compound) in {name}"
         decoders = ("mbr",) if metric == "perplexity" else both
         claims.append(best(results, f"nbl-beats-nl-{metric}", 317, statement, "nblpcfg", ["nlpcfg"], metric, decoders))
-    for metric in ("udas", "uuas"):
-        statement = f"Without compound parameterisation, NL-PCFG's {METRICS[metric]} drops"
-        claims.append(
-            best(results, f"compound-{metric}", 313, statement, "nlpcfg-compound", ["nlpcfg"], metric, ("cyk",))
-        )
+    claims += [_compound(results, metric) for metric in ("udas", "uuas")]
     return claims + [_mbr_beats_cyk(results, metric) for metric in ("f1", "udas", "uuas")]
 
 
+def _compound(results: Results, metric: str) -> Claim:
+    """Against the plain NL-PCFG of the same size, if that was decoded by CYK."""
+    with_z, plain = results.plan.find("nlpcfg-compound"), results.plan.find("nlpcfg")
+    same_size = [e for e in results.plan.by_NT("nlpcfg") if with_z and e.NT == with_z.NT]
+    if same_size and results.values(same_size[0], "cyk", metric):
+        plain = same_size[0]
+    easier = "" if not with_z or not plain or with_z.NT == plain.NT else "they differ in their nonterminals, too"
+    winner, loser = (
+        side(results, e, "cyk", metric, f"{MODELS[role]}, NT={e.NT}" if e else MODELS[role])
+        for role, e in (("nlpcfg-compound", with_z), ("nlpcfg", plain))
+    )
+    statement = f"Without compound parameterisation, NL-PCFG's {METRICS[metric]} drops"
+    comparisons = [compare(winner, loser)]
+    return claim(f"compound-{metric}", 313, statement, [winner, loser], comparisons, easier=easier)
+
+
 def _mbr_beats_cyk(results: Results, metric: str) -> Claim:
-    """Over the grammars the paper decodes both ways, seed by seed."""
-    differences: list[float] = []
-    parts = []
+    """For each grammar of the plan that the paper decodes both ways, seed by seed."""
+    sides, comparisons = [], []
     for role in ("nlpcfg", "nblpcfg"):
-        cyk, mbr = (results.values(results.plan.find(role), decoder, metric) for decoder in ("cyk", "mbr"))
-        own = [mbr[seed] - cyk[seed] for seed in mbr if seed in cyk]
-        differences += own
-        parts.append(f"{MODELS[role]} {fmean(own):+.1f} (n={len(own)})" if own else f"{MODELS[role]} -- (n=0)")
-    comparison = Comparison(fmean(differences), sign_flip_test(differences)) if differences else Comparison(None)
-    evidence = f"MBR less CYK: {', '.join(parts)}{p_value([comparison])}"
+        experiment = results.plan.find(role)
+        if experiment is not None:
+            cyk, mbr = (results.values(experiment, decoder, metric) for decoder in ("cyk", "mbr"))
+            gains = [mbr[seed] - cyk[seed] for seed in mbr if seed in cyk]
+            sides.append(Side(f"{MODELS[role]}'s gain", tuple(gains)))
+            comparisons.append(compare_pairs(gains))
     statement = f"MBR decoding beats CYK decoding in {METRICS[metric]}"
-    return Claim(f"mbr-beats-cyk-{metric}", 314, statement, evidence, SIGN_FLIP, judge([comparison]))
+    return claim(f"mbr-beats-cyk-{metric}", 314, statement, sides, comparisons, SIGN_FLIP)
 
 
 def d_H(results: Results) -> list[Claim]:
@@ -134,37 +145,44 @@ def _plateau(perplexity: list[Side], early: Comparison) -> Claim:
     late = compare(perplexity[2], perplexity[1], lower_is_better=True) if perplexity else Comparison(None)
     verdict, evidence = CANNOT_TELL, ", ".join(map(str, perplexity)) or "no results"
     if early.difference is not None and late.difference is not None:
-        verdict = NOT_REPRODUCED
         if early.difference > 0:
             evidence += f"; later gain {late.difference / early.difference:.2f} of the earlier"
-            if late.difference <= FLAT * early.difference:
-                verdict = REPRODUCED if early.p <= ALPHA else CANNOT_TELL
-    test = f"earlier gain: {PERMUTATION}; flat: later gain at most {FLAT:g} of it"
+        if early.p_opposite <= ALPHA:
+            verdict = NOT_REPRODUCED
+        elif early.p <= ALPHA:
+            flat = abs(late.difference) <= FLAT * early.difference
+            clear = min(late.p, late.p_opposite) <= ALPHA
+            verdict = REPRODUCED if flat else NOT_REPRODUCED if clear else CANNOT_TELL
+    test = f"earlier gain: {PERMUTATION}; flat: later gain or loss at most {FLAT:g} of it"
     return Claim("dh-plateau", 369, "Beyond the default d_H, the perplexity is flat", evidence, test, verdict)
 
 
 def nonterminals(results: Results) -> list[Claim]:
     """Section "Influence of nonterminal number": from the fewest to the most."""
     claims = []
+    series = {model: results.plan.by_NT(model) for model in ("nlpcfg", "nblpcfg")}
+    shared = set.intersection(*({e.NT for e in of_model} for of_model in series.values()))
     for metric in ("f1", "perplexity", "udas"):
-        nl, nbl = (_ends(results, results.plan.by_NT(model), metric) for model in ("nlpcfg", "nblpcfg"))
-        gain, change = (
-            compare(ends[1], ends[0], metric == "perplexity") if ends else Comparison(None) for ends in (nl, nbl)
-        )
+        ends = _ends(results, series["nlpcfg"], metric)
         statement = f"NL-PCFG's {METRICS[metric]} gains from more nonterminals"
-        claims.append(claim(f"nl-gains-{metric}", 552 if metric == "udas" else 373, statement, nl, [gain]))
+        line = 552 if metric == "udas" else 373
+        claims.append(claim(f"nl-gains-{metric}", line, statement, ends, [_gain(ends, metric)]))
         if metric != "udas":
-            claims.append(_hardly(metric, [*nbl, *nl], gain, change))
+            nl, nbl = (
+                _ends(results, [e for e in series[model] if e.NT in shared], metric) for model in ("nlpcfg", "nblpcfg")
+            )
+            claims.append(_hardly(metric, [*nbl, *nl], _gain(nl, metric), _gain(nbl, metric)))
     return claims
 
 
 def _ends(results: Results, series: Sequence[Experiment], metric: str) -> list[Side]:
     if len(series) < 2:
         return []
-    return [
-        side(results, e, "mbr", metric, f"{MODELS[e.model]} NT={e.hyperparameters['NT']}")
-        for e in (series[0], series[-1])
-    ]
+    return [side(results, e, "mbr", metric, f"{MODELS[e.model]} NT={e.NT}") for e in (series[0], series[-1])]
+
+
+def _gain(ends: Sequence[Side], metric: str) -> Comparison:
+    return compare(ends[1], ends[0], metric == "perplexity") if ends else Comparison(None)
 
 
 def _hardly(metric: str, sides: list[Side], gain: Comparison, change: Comparison) -> Claim:
@@ -172,7 +190,9 @@ def _hardly(metric: str, sides: list[Side], gain: Comparison, change: Comparison
     if gain.difference is not None and change.difference is not None:
         evidence += f"; gains {change.difference:+.1f} and {gain.difference:+.1f}"
         if gain.p <= ALPHA:
-            verdict = REPRODUCED if abs(change.difference) <= HARDLY * gain.difference else NOT_REPRODUCED
+            little = abs(change.difference) <= HARDLY * gain.difference
+            clear = min(change.p, change.p_opposite) <= ALPHA
+            verdict = REPRODUCED if little else NOT_REPRODUCED if clear else CANNOT_TELL
     return Claim(
         f"nbl-hardly-{metric}",
         373,
@@ -219,8 +239,10 @@ def recalls(results: Results) -> list[Claim]:
         ("nbl-best-others", "nblpcfg", LABELS[1:], "NBL-PCFG has the best recall of labels other than NP on average"),
     ):
         sides = {role: _recall(results, role, labels) for role in roles}
-        comparisons = [compare(sides[winner], other) for role, other in sides.items() if role != winner]
-        claims.append(claim(key, 432, statement, list(sides.values()), comparisons))
+        rivals = [role for role in roles if role != winner]
+        comparisons = [compare(sides[winner], sides[role]) for role in rivals]
+        easier = smaller_rivals(results, winner, rivals)
+        claims.append(claim(key, 432, statement, list(sides.values()), comparisons, easier=easier))
     return claims
 
 

@@ -1,9 +1,10 @@
 """How a statement of the paper is judged: our numbers, a test, a verdict.
 
 A claim is *reproduced* if our means show it and the one-sided test gives p <= 1/16 (`statistics.ALPHA`), *not
-reproduced* if our means show the opposite, and otherwise one *cannot tell* on this corpus. Where a claim has
-several parts, all must hold. Different grammars share nothing but the data, so their seeds are compared by a
-permutation test; two decoders of one trained grammar are compared seed by seed.
+reproduced* if they show the opposite as clearly, and otherwise one *cannot tell* on this corpus. Where a claim has
+several parts, all must hold, and one that is refuted is enough against it. Different grammars share nothing but
+the data, so their seeds are compared by a permutation test; two decoders of one trained grammar are compared seed by
+seed. A claim that grammars of other sizes than the paper's would make easier is never called reproduced.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nbl.report.frame import Results
-from nbl.report.plan import MODELS, Experiment
-from nbl.report.statistics import ALPHA, Summary, permutation_test
+from nbl.report.plan import MODELS, PAPER_NT, Experiment
+from nbl.report.statistics import ALPHA, Summary, permutation_test, sign_flip_test
 
 REPRODUCED, NOT_REPRODUCED, CANNOT_TELL = "reproduced", "not reproduced", "cannot tell"
 PERMUTATION = "exact permutation test over seeds"
@@ -44,21 +45,24 @@ class Side:
     def __str__(self) -> str:
         """Mean, standard deviation and number of seeds.
 
-        >>> str(Side("NBL-PCFG", (59.0, 61.0))), str(Side("NL-PCFG", ()))
-        ('NBL-PCFG 60.0 ± 1.4 (n=2)', 'NL-PCFG -- (n=0)')
+        >>> print(Side("NBL-PCFG", (59.0, 61.0)), Side("TN-PCFG", (55.0,)), Side("NL-PCFG", ()), sep=", ")
+        NBL-PCFG 60.0 ± 1.4 (n=2), TN-PCFG 55.0 (n=1), NL-PCFG -- (n=0)
         """
         if not self.values:
             return f"{self.name} -- (n=0)"
         summary = Summary(self.values, len(self.values))
-        return f"{self.name} {summary.mean:.1f} ± {summary.std:.1f} (n={summary.n})"
+        spread = f" ± {summary.std:.1f}" if summary.n > 1 else ""
+        return f"{self.name} {summary.mean:.1f}{spread} (n={summary.n})"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference, positive where it goes the claim's way, and its p; None where a side has no values."""
+    """A difference, positive where it goes the claim's way, its p and that of the opposite; None where a side has
+    no values."""
 
     difference: float | None
     p: float = 1.0
+    p_opposite: float = 1.0
 
 
 def compare(winner: Side, loser: Side, lower_is_better: bool = False) -> Comparison:
@@ -67,23 +71,32 @@ def compare(winner: Side, loser: Side, lower_is_better: bool = False) -> Compari
         return Comparison(None)
     sign = -1 if lower_is_better else 1
     better, worse = ([sign * value for value in side.values] for side in (winner, loser))
-    return Comparison(fmean(better) - fmean(worse), permutation_test(better, worse))
+    return Comparison(fmean(better) - fmean(worse), permutation_test(better, worse), permutation_test(worse, better))
+
+
+def compare_pairs(differences: Sequence[float]) -> Comparison:
+    """Are the differences of some pairs above 0?"""
+    if not differences:
+        return Comparison(None)
+    opposite = [-difference for difference in differences]
+    return Comparison(fmean(differences), sign_flip_test(differences), sign_flip_test(opposite))
 
 
 def judge(comparisons: Iterable[Comparison]) -> str:
     """The verdict on parts that all must hold."""
     parts = list(comparisons)
-    if any(part.difference is not None and part.difference <= 0 for part in parts):
+    if any(part.p_opposite <= ALPHA for part in parts):
         return NOT_REPRODUCED
-    if not parts or any(part.difference is None for part in parts):
-        return CANNOT_TELL
-    return REPRODUCED if max(part.p for part in parts) <= ALPHA else CANNOT_TELL
+    return REPRODUCED if parts and all(part.p <= ALPHA for part in parts) else CANNOT_TELL
 
 
 def p_value(comparisons: Iterable[Comparison]) -> str:
-    """The p that decides, the largest of the parts, to be added to the evidence."""
-    ps = [part.p for part in comparisons if part.difference is not None]
-    return f"; p={max(ps):.3f}" if ps else ""
+    """The p that decides, to be added to the evidence: the largest of the parts, or the smallest for the opposite."""
+    known = [part for part in comparisons if part.difference is not None]
+    opposite = min((part.p_opposite for part in known), default=1.0)
+    if opposite <= ALPHA:
+        return f"; p={opposite:.3f} for the opposite"
+    return f"; p={max(part.p for part in known):.3f}" if known else ""
 
 
 def claim(
@@ -93,16 +106,21 @@ def claim(
     sides: Sequence[Side],
     comparisons: Sequence[Comparison],
     test: str = PERMUTATION,
+    easier: str = "",
 ) -> Claim:
-    """A claim that holds if all of some comparisons do."""
+    """A claim that holds if all of some comparisons do; `easier` says what of our runs made that easier."""
     evidence = (", ".join(map(str, sides)) or "no results") + p_value(comparisons)
-    return Claim(key, line, statement, evidence, test, judge(comparisons))
+    verdict = judge(comparisons)
+    if easier:
+        evidence += f"; {easier}"
+        verdict = CANNOT_TELL if verdict == REPRODUCED else verdict
+    return Claim(key, line, statement, evidence, test, verdict)
 
 
 def side(results: Results, experiment: Experiment | None, decoder: str, metric: str, name: str) -> Side:
-    """An experiment's values of a metric; that a perplexity is a bound is told."""
+    """An experiment's values of a metric; that a perplexity is not exact is told."""
     if metric == "perplexity" and experiment is not None and experiment.compound:
-        name += " (bound)"
+        name += " (approximate)"
     return Side(name, tuple(results.values(experiment, decoder, metric).values()))
 
 
@@ -129,4 +147,17 @@ def best(
         )
         sides += [first, *others]
         comparisons += [compare(first, other, metric == "perplexity") for other in others]
-    return claim(key, line, statement, sides, comparisons)
+    return claim(key, line, statement, sides, comparisons, easier=smaller_rivals(results, winner, rivals))
+
+
+def smaller_rivals(results: Results, winner: str, rivals: Sequence[str]) -> str:
+    """Which rivals have fewer nonterminals than in the paper, though the winner has not."""
+    found = {role: results.plan.find(role) for role in (winner, *rivals)}
+    sizes = {role: experiment.NT for role, experiment in found.items() if experiment}
+    if sizes.get(winner, 0) < PAPER_NT[winner]:
+        return ""
+    return ", ".join(
+        f"{MODELS[role]} has {sizes[role]} nonterminals here, {PAPER_NT[role]} in the paper"
+        for role in rivals
+        if role in sizes and sizes[role] < PAPER_NT[role]
+    )

@@ -20,6 +20,9 @@ MODELS = {
     "nlpcfg-compound": "NL-PCFG, compound",
     "nblpcfg": "NBL-PCFG",
 }
+# Nonterminals of the paper's results; those of grammars it quotes are of the work it quotes.
+PAPER_NT = {"npcfg": 30, "cpcfg": 30, "tnpcfg": 250, "nlpcfg": 30, "nlpcfg-compound": 10, "nblpcfg": 15}
+SIZES = ("NT", "PT", "d_H")
 MAX_TOLD = 10  # runs of other settings that an error names
 LEXICALISED = ("nlpcfg", "nlpcfg-compound", "nblpcfg")
 
@@ -35,8 +38,12 @@ class Experiment:
     decoders: tuple[str, ...]
 
     @property
+    def NT(self) -> int:
+        return int(self.hyperparameters["NT"])
+
+    @property
     def compound(self) -> bool:
-        """Whether its perplexity is a bound only."""
+        """Whether its perplexity is not exact."""
         return self.model == "cpcfg" or bool(self.hyperparameters.get("compound"))
 
 
@@ -133,21 +140,22 @@ class Plan:
         d_H = default.hyperparameters.get("d_H") if default else None
         return sorted(
             (e for e in self._plain(model) if e.hyperparameters.get("d_H") == d_H),
-            key=lambda e: e.hyperparameters["NT"],
+            key=lambda e: e.NT,
         )
 
     def _plain(self, model: str) -> list[Experiment]:
         """The experiments of a model that differ from its default in sizes only."""
-        return [
-            experiment
-            for experiment in self.experiments.values()
-            if experiment.model == model
-            and experiment.hyperparameters.get("binding", "D-C") == "D-C"
-            and not experiment.hyperparameters.get("compound")
-        ]
+        default = self.experiments.get(model)
+        if default is None:
+            return []
+        return [e for e in self.experiments.values() if e.model == model and _but_sizes(e) == _but_sizes(default)]
 
     def _first(self, wanted: Any) -> Experiment | None:
         return next(filter(wanted, self.experiments.values()), None)
+
+
+def _but_sizes(experiment: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in experiment.hyperparameters.items() if key not in SIZES}
 
 
 def _own(settings: dict[str, Any]) -> dict[str, Any]:

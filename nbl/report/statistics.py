@@ -54,6 +54,20 @@ class Summary:
         return quantile * self.std / math.sqrt(self.n)
 
 
+def welch_half_width(std: float, n: int, other_std: float, other_n: int) -> float:
+    """Of the 95 % interval of the difference of two means, by Welch.
+
+    >>> round(welch_half_width(1.6, 4, 1.6, 4), 3), welch_half_width(0.0, 4, 0.0, 4)
+    (2.769, 0.0)
+    """
+    squared, other_squared = std**2 / n, other_std**2 / other_n
+    total = squared + other_squared
+    if total == 0:
+        return 0.0
+    freedom = total**2 / (squared**2 / (n - 1) + other_squared**2 / (other_n - 1))
+    return T_QUANTILES[min(int(freedom + 1e-9), len(T_QUANTILES)) - 1] * math.sqrt(total)
+
+
 def permutation_test(larger: Sequence[float], smaller: Sequence[float]) -> float:
     """One-sided p that the mean of `larger` exceeds that of `smaller` only by chance.
 

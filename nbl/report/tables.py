@@ -11,8 +11,8 @@ from nbl.report.statistics import Summary
 SIGNS = {"cyk": r"$^\star$", "mbr": r"$^\dagger$"}
 TITLES = {"f1": "F1", "udas": "UDAS", "uuas": "UUAS", "perplexity": "Perplexity"}
 BINDING_TITLES = {"D-C": "$D$-$C$", "D-alone": "$D$-alone", "D-wq": "$D$-$w_q$", "D-B": "$D$-$B$"}
-BOUND = r"$^{\mathrm{b}}$"
-BOUND_NOTE = rf"{BOUND}: a compound model's perplexity is a bound, computed with $\mathbf{{z}}$ at its mean."
+APPROXIMATE = r"$^{\approx}$"
+APPROXIMATE_NOTE = rf"{APPROXIMATE}: a compound model's perplexity is approximate, with $\mathbf{{z}}$ at its mean."
 
 
 def main_result(results: Results, paper: Published) -> str:
@@ -114,7 +114,7 @@ def label_recall(results: Results, paper: Published) -> str:
         rows += [*lines, r"\addlinespace"]
     caption = (
         rf"Recall (per cent) on six frequent labels, and perplexity, on the test part of \texttt{{{results.corpus}}}, "
-        "MBR decoding. " + _form(results) + f" {BOUND_NOTE} It is never bold. " + _paper_columns(results.corpus)
+        "MBR decoding. " + _form(results) + f" {APPROXIMATE_NOTE} It is never bold. " + _paper_columns(results.corpus)
     )
     return table("label_recall", caption, "llrrrrrrr", [["", "", *columns.values()]], rows[:-1])
 
@@ -134,14 +134,14 @@ def seeds(results: Results, agreements: dict[str, dict[int, float]]) -> str:
             for (metric, decoder), of_seed in zip((*columns, ("self_f1", "mbr")), values, strict=True):
                 unplanned = decoder not in experiment.decoders or (headless and metric in {"udas", "uuas"})
                 absent = "" if unplanned else "--"
-                bound = BOUND if metric == "perplexity" and experiment.compound else ""
-                row.append(number(of_seed[seed], 2) + bound if seed in of_seed else absent)
+                approximate = APPROXIMATE if metric == "perplexity" and experiment.compound else ""
+                row.append(number(of_seed[seed], 2) + approximate if seed in of_seed else absent)
             rows.append(row)
         rows += [["", "mean", *(_interval(list(of_seed.values())) for of_seed in values)], r"\addlinespace"]
     caption = (
         rf"Every seed on the test part of \texttt{{{results.corpus}}}; below them the mean and half the width of its "
         r"95\,\% $t$-interval. Self-F1: mean sentence F1 of a seed's trees against those of each other seed. "
-        + BOUND_NOTE
+        + APPROXIMATE_NOTE
     )
     return long_table("seeds", caption, "ll" + "r" * 6, head, rows[:-1])
 
@@ -165,8 +165,10 @@ def _ours_and_theirs(
     experiment = results.plan.find(role)
     summary = results.summary(experiment, decoder, metric)
     cell = paper.find(name, role, decoder, metric)
-    bound = metric == "perplexity" and experiment is not None and experiment.compound
-    ours = mean_std(summary, bold=is_best(summary, bold) and not bound, mark=BOUND if bound and summary.n else "")
+    approximate = metric == "perplexity" and experiment is not None and experiment.compound
+    ours = mean_std(
+        summary, bold=is_best(summary, bold) and not approximate, mark=APPROXIMATE if approximate and summary.n else ""
+    )
     return [ours, published(cell), _difference(summary, cell.value if cell else None, results.corpus)]
 
 
