@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from nbl.corpus.own import SCHEMES
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import Experiment
@@ -58,8 +59,9 @@ def _scores(path: Path) -> list[Row]:
             row = {"decoder": decoder, "perplexity": scores["perplexity"]}
             if "trees" in scores:
                 row["f1"] = scores["trees"]["kim"]["sentence_f1"]
-            if "stanford" in scores.get("heads", {}):
-                row |= {name: scores["heads"]["stanford"][name] for name in ("udas", "uuas")}
+            heads = scores.get("heads", {})
+            if scheme := next((scheme for scheme in SCHEMES if scheme in heads), None):
+                row |= {name: heads[scheme][name] for name in ("udas", "uuas")}
             rows.append(row)
         return rows
     except (ValueError, KeyError, TypeError) as error:

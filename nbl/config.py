@@ -19,7 +19,8 @@ import yaml
 from nbl.corpus.folder import Corpus
 from nbl.errors import UserError
 from nbl.files import write_text
-from nbl.models import CHOICES, hyperparameters
+from nbl.grammars import CHOICES
+from nbl.models import hyperparameters
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Training:
 
 # What differs from `Training()`.
 MODEL_TRAINING: dict[str, dict[str, Any]] = {"nblpcfg": {"batch_size": 8}, "cpcfg": {"curriculum": 30}}
+PLACE = frozenset({"device", "threads"})  # where a run is trained
 SMALLEST = {"max_length": 2}  # of the whole numbers; 1 where not named
 
 
@@ -200,18 +202,21 @@ def config_from(document: dict[str, Any]) -> Config:
     return Config(**values | {"training": Training(**values["training"])})
 
 
+class OtherPlace(UserError):
+    """A run's settings are the same, but not where it is trained."""
+
+
 def refuse_other(config: Config, found: Config, path: Path) -> None:
     """Refuse to go on with a run that was made by other settings, and name them."""
     ours, theirs = _flat(asdict(config)), _flat(asdict(found))
-    differences = [
-        f"{key} is {theirs.get(key)!r} there, {ours.get(key)!r} here"
-        for key in ours | theirs
-        if ours.get(key) != theirs.get(key)
-    ]
-    if differences:
+    differing = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
+    told = "; ".join(f"{key} is {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in differing)
+    if differing and PLACE.issuperset(differing):
+        raise OtherPlace(f"{path} is of this run, but {told}: go on there, or delete the folder {path.parent}")
+    if differing:
         raise UserError(
-            f"{path} belongs to another run ({'; '.join(differences)}): "
-            f"choose another --out, or delete the folder {path.parent}"
+            f"{path} belongs to another run ({told}): "
+            f"choose another --out, begin anew with --replace, or delete the folder {path.parent}"
         )
 
 

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from nbl.errors import UserError
 from nbl.files import read_text
+from nbl.grammars import GRAMMARS
 from nbl.predictions import DECODERS, LEGACY
 
 SCHEMA = Path(__file__).parent.parent / "workflow" / "schemas" / "params.schema.yaml"
@@ -52,7 +53,8 @@ def read_params(path: Path, changes: dict[str, Any] | None = None) -> dict[str, 
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     params = params | (changes or {}) if isinstance(params, dict) else params
     if found := errors(params):
-        raise UserError(f"{path} is wrong:\n  " + "\n  ".join(found))
+        given = " or --config" if changes else ""
+        raise UserError(f"{path}{given} is wrong:\n  " + "\n  ".join(found))
     return params
 
 
@@ -123,6 +125,9 @@ def source_files(corpus: Params) -> list[str]:
 def _corpus_errors(corpus: Params, decoders: Params) -> Iterator[str]:
     """What a schema cannot say: names that must be known, or follow from others."""
     models, tables = corpus["models"], corpus["tables"]
+    for name in models:
+        if name not in GRAMMARS:
+            yield f"models.{name}: {name!r} is not one of {', '.join(GRAMMARS)}"
     for name, entry in corpus["experiments"].items():
         model = entry["model"]
         if model not in models:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from nbl.config import Config, config_from, environment, read_config, refuse_other, write_config
+from nbl.config import Config, OtherPlace, config_from, environment, read_config, refuse_other, write_config
 from nbl.errors import UserError
 from nbl.files import replacing, write_text
 from nbl.models import build, read_checkpoint
@@ -169,13 +169,19 @@ def refuse_other_run(config: Config, out: Path) -> None:
 
 
 def remove_other_run(config: Config, out: Path) -> bool:
-    """Remove the run in the folder if other settings made it, or if it is damaged; tells whether it did."""
+    """Remove the run in the folder if other settings made it, or if it is damaged; tells whether it did.
+
+    One that differs only in where it was trained is refused: more likely a GPU is missing today than hours of
+    training are to be thrown away.
+    """
     resume = out / "resume.pt"
     reopen(out)
     try:
         refuse_other_run(config, out)
         if resume.exists():
             refuse_other(config, config_from(read_checkpoint(resume)["config"]), resume)
+    except OtherPlace:
+        raise
     except (UserError, KeyError, TypeError):
         for path in (*map(out.joinpath, RESULTS), resume, out / "finished.pt"):
             path.unlink(missing_ok=True)

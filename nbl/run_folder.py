@@ -11,8 +11,7 @@ import yaml
 
 from nbl.corpus.folder import Corpus
 from nbl.errors import UserError
-
-LEXICALISED = {"nlpcfg", "nblpcfg"}
+from nbl.grammars import GRAMMARS
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class RunFolder:
     @property
     def has_heads(self) -> bool:
         """Whether the grammar is lexicalised."""
-        return self.model in LEXICALISED
+        return GRAMMARS[self.model].lexicalised
 
     def refuse_other(self, corpus: Corpus, corpus_dir: Path) -> None:
         """Refuse a corpus other than the one the run was trained on, and name what differs."""
@@ -53,7 +52,7 @@ def read_run(path: str | Path) -> RunFolder:
     file = path / "config.yaml"
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        compound = config["model"] == "cpcfg" or bool(config["hyperparameters"].get("compound"))
+        compound = GRAMMARS[config["model"]].compound or bool(config["hyperparameters"].get("compound"))
         return RunFolder(path, config["model"], compound, int(config["threads"]), dict(config["corpus"]))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path} is no run's folder (no config.yaml); make one with `nbl train`") from error

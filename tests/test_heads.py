@@ -581,4 +581,4 @@ def test_agreement_with_corenlp(sample_trees: list[tuple[str, int, Tree]]) -> No
         correct += sum(ours == theirs for ours, theirs in zip(heads, record["heads"], strict=True))
         words += len(heads)
     assert words == 68_557
-    assert correct / words >= 0.999
+    assert correct == words

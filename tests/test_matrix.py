@@ -8,15 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from dvc.utils.hydra import apply_overrides
 
-from nbl import checksums
+from nbl import checksums, models
 from nbl.collect import _sweep
 from nbl.commands.prepare import CorpusName
 from nbl.corpus.sources import SOURCES
 from nbl.errors import UserError
+from nbl.grammars import GRAMMARS, Kind
 from nbl.matrix import KNOWN_CORPORA, TRAINING, errors, experiment_name, experiments, read_params, source_files
+from nbl.rules import BilexicalRules, LexicalRules
 from nbl.run_status import status
 
 PROJECT = Path(__file__).parent.parent
@@ -67,6 +70,28 @@ def changed(params, experiment):
         for key in own
         if experiment.settings[key] != defaults[key]
     ]
+
+
+def test_a_new_model_needs_its_kind_only(params, monkeypatch):
+    toy = params["corpora"]["toy"]
+    toy["models"]["mine"] = {"NT": 5}
+    toy["experiments"]["mine"] = {"model": "mine"}
+    toy["tables"]["main"].append("mine")
+    assert errors(params) == [
+        "corpora.toy.models.mine: 'mine' is not one of npcfg, cpcfg, tnpcfg, nlpcfg, nblpcfg",
+    ]
+    monkeypatch.setitem(GRAMMARS, "mine", Kind("Mine", "Mine"))
+    assert errors(params) == []
+    assert names(params)[-1] == "mine"
+
+
+def test_every_model_has_its_kind():
+    """And one is lexicalised if its rules are."""
+    for name, kind in GRAMMARS.items():
+        model = models.build(name, 9, NT=2, dim=4)
+        rules = model.rules(torch.tensor([[1, 2, 3]]))
+        assert kind.lexicalised == isinstance(rules, BilexicalRules | LexicalRules)
+        assert kind.compound == (name == "cpcfg")
 
 
 def test_names_tell_the_model_s_settings_not_those_of_its_training():

@@ -10,6 +10,7 @@ from tiny_models import COMPOUND, SIMPLE, TINY
 
 from nbl import models
 from nbl.errors import UserError
+from nbl.grammars import GRAMMARS
 
 each_model = pytest.mark.parametrize(("name", "settings"), SIMPLE + COMPOUND)
 
@@ -53,7 +54,7 @@ def test_defaults_are_the_papers():
         "NT": 15, "PT": 30, "d_H": 300, "dim": 256, "binding": "D-C", "parameterisation": "released"
     }  # fmt: skip
     assert models.hyperparameters("nlpcfg") == models.hyperparameters("cpcfg") | {"compound": False}
-    for name in models.MODELS:
+    for name in GRAMMARS:
         defaults = models.hyperparameters(name)
         assert defaults["PT"] == 2 * defaults["NT"]
 

@@ -8,23 +8,29 @@ import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
+import fake_results
 import pytest
+import yaml
 from fake_results import COMPOUND, RUNS, SEEDS, WORDS, change_metrics, fake_params, write_results
 
+from nbl import cli
 from nbl.corpus.clean import Span
 from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError
+from nbl.grammars import GRAMMARS, Kind
 from nbl.report import analysis, extras, tables
 from nbl.report.analysis import Analysis
 from nbl.report.document import compile_document, write_report
 from nbl.report.frame import read_results
 from nbl.report.latex import best, escape, is_best, mean_std
 from nbl.report.numbers import macro
+from nbl.report.plan import MODELS
 from nbl.report.published import read_published
 from nbl.report.statistics import Summary
 
 PARAMS = fake_params()
-PUBLISHED = Path(__file__).parent.parent / "paper_tables" / "published.yaml"
+PROJECT = Path(__file__).parent.parent
+PUBLISHED = PROJECT / "paper_tables" / "published.yaml"
 FILES = {
     *(f"{name}.tex" for name in "main_result label_recall bindings check corpus complexity decoders".split()),
     *(f"{name}.tex" for name in "qualitative seeds numbers bayesnet paper".split()),
@@ -115,14 +121,57 @@ def test_the_best_is_bold_and_follows_the_numbers(changeable, paper):
     assert bold() == [r"N-PCFG$^\star$", r"N-PCFG$^\dagger$"]
 
 
-def test_a_bound_is_marked_and_never_bold(changeable, paper):
+def test_a_new_model_has_its_rows_and_no_part_in_the_paper_s_claims(complete, paper, tmp_path, monkeypatch):
+    claims = write_report(read_results(complete, "toy", PARAMS), paper, tmp_path).claims
+    monkeypatch.setitem(GRAMMARS, "mine", Kind("Mine", "Mine", lexicalised=True))
+    monkeypatch.setitem(MODELS, "mine", "Mine")
+    monkeypatch.setitem(fake_results.RUNS, "mine", ("mine", {"NT": 6, "PT": 12}, 0.99, 0.99, 1.0))
+    results = write_results(tmp_path / "more", runs=("mine",)).parent
+    shutil.copytree(complete, results, dirs_exist_ok=True)
+    assert write_report(read_results(results, "toy"), paper, tmp_path).claims == claims
+    rows = rows_of((tmp_path / "main_result.tex").read_text())
+    assert [row[1] for row in rows if row[0].startswith("Mine")] == ["6/12", "6/12"]
+    assert macro("mine", "mbr", "f1") in (tmp_path / "numbers.tex").read_text()
+
+
+def test_commands_without_any_run_leave_what_there_is(tmp_path, monkeypatch, capsys):
+    """As in a clone, which has the tables but no runs."""
+    (tmp_path / "results" / "toy").mkdir(parents=True)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "check.tex").write_text("of others")
+    options = ["--corpus", "toy", "--results", tmp_path / "results", "--out", out, "--published", PUBLISHED]
+    for verb in ("check", "tables"):
+        monkeypatch.setattr(sys, "argv", ["nbl", verb, *map(str, options), "--params", str(PROJECT / "params.yaml")])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert stop.value.code == 2
+        assert "toy holds no finished run of those in" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["check.tex"]
+    assert (out / "check.tex").read_text() == "of others"
+
+
+def test_without_pdflatex_no_pdf_of_other_numbers_stays(complete, tmp_path, monkeypatch, capsys):
+    (tmp_path / "paper.pdf").write_text("old")
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS))
+    options = ["--corpus", "toy", "--results", complete, "--out", tmp_path, "--published", PUBLISHED]
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["nbl", "tables", *map(str, options), "--params", str(tmp_path / "params.yaml")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    assert "pdflatex is not installed" in capsys.readouterr().err
+    assert not (tmp_path / "paper.pdf").exists()
+
+
+def test_an_approximate_perplexity_is_marked_and_never_bold(changeable, paper):
     for seed in SEEDS:
         change_metrics(changeable / f"toy/runs/cpcfg/seed{seed}/metrics.json", perplexity=1.0)
     text = tables.label_recall(read_results(changeable, "toy", PARAMS), paper)
     rows = {row[0]: row for row in rows_of(text) if row[1] == "ours"}
-    assert rows["C-PCFG"][-1] == r"1.0$^{\mathrm{b}}$$_{\pm 0.0}$"
+    assert rows["C-PCFG"][-1] == r"1.0$^{\approx}$$_{\pm 0.0}$"
     assert r"\textbf" in rows["NBL-PCFG"][-1]
-    assert "bound" in text
+    assert "is approximate" in text
 
 
 def test_missing_seeds_and_runs_are_marked(changeable, paper, tmp_path):

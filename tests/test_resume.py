@@ -17,7 +17,7 @@ import nbl.files
 import nbl.run
 import nbl.train
 from nbl.errors import UserError
-from nbl.run import COLUMNS, Run, read_history
+from nbl.run import COLUMNS, Run, read_history, remove_other_run
 from nbl.signals import Interrupted
 from nbl.train import Progress, train
 
@@ -162,6 +162,23 @@ def test_another_configuration_is_refused(corpus, tmp_path, unigram):
     other = replace(corpus, stats=corpus.stats | {"files": {"train.jsonl": "other"}})
     with pytest.raises(UserError, match=r"config\.yaml belongs to another run \(corpus\.sha256"):
         trained(other, tmp_path, "epochs=1")
+
+
+def test_a_run_is_never_thrown_away_for_the_place_it_was_trained_at(corpus, tmp_path, monkeypatch, unigram):
+    """A GPU that is missing today, or other threads: even with --replace the state stays."""
+    monkeypatch.setattr(nbl.train, "LOOK_STEPS", 1)
+    with pytest.raises(Interrupted):
+        trained(corpus, tmp_path, progress=Signal(signal.SIGTERM, 1))
+    config = config_of(corpus)
+    for moved, told in (
+        (replace(config, device="cuda"), "device is 'cpu' there"),
+        (replace(config, threads=2), "threads"),
+    ):
+        with pytest.raises(UserError, match=told):
+            remove_other_run(moved, tmp_path)
+    assert (tmp_path / "resume.pt").exists()
+    assert remove_other_run(replace(config, seed=7), tmp_path)
+    assert not (tmp_path / "resume.pt").exists()
 
 
 @pytest.mark.parametrize("damage", ["half", "flipped", "empty", "something else"])

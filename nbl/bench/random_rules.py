@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nbl.grammars import BINDINGS
 from nbl.rules import BilexicalRules, LexicalRules, PCFGRules, RankRules
 
-BINDINGS = ("D-C", "D-alone", "D-wq", "D-B")
 GRAMMARS = ("pcfg", "compound-pcfg", "rank", "lexical", "compound-lexical", *BINDINGS)
 
 

@@ -11,11 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nbl.errors import UserError
 from nbl.matrix import read_params
 from nbl.report.analysis import Analysis
 from nbl.report.check import Check
 from nbl.report.document import write_check
-from nbl.report.frame import read_results
+from nbl.report.frame import Results, read_results
 from nbl.report.published import comparability, read_published
 
 ResultsDir = Annotated[Path, typer.Option(help="The folder with all results.", file_okay=False)]
@@ -34,10 +35,11 @@ def check(
 ) -> None:
     """Judge every number and every claim of the paper by a corpus' results.
 
-    Writes check.tex and check.json. A number is reproduced if it differs by at most two standard errors; a claim,
-    if the means show it and an exact test over the seeds gives p of at most 1/16.
+    Writes check.tex and check.json. A number is reproduced if chance explains its difference, and not reproduced
+    otherwise; one cannot tell where our seeds differ too much. A claim is reproduced if the means show it and an exact
+    test over the seeds gives p of at most 1/16, and not reproduced if they show the opposite as clearly.
     """
-    found = read_results(results, corpus, read_params(params))
+    found = read_runs(results, corpus, params)
     folder = out or Path("paper_tables") / corpus
     verdicts = write_check(found, read_published(published), Analysis(found), folder)
     console = Console(highlight=False)
@@ -45,6 +47,17 @@ def check(
     _print_claims(console, verdicts)
     print_summary(verdicts)
     print(f"written to {folder / 'check.tex'} and {folder / 'check.json'}")
+
+
+def read_runs(results: Path, corpus: str, params: Path) -> Results:
+    """The results of a corpus; refused where there are none, since all that is written would be empty."""
+    found = read_results(results, corpus, read_params(params))
+    if found.scores.empty:
+        raise UserError(
+            f"{results / corpus} holds no finished run of those in {params}: make them with `snakemake --cores 4 all`, "
+            "or fetch them with `dvc pull`; nothing was written"
+        )
+    return found
 
 
 def print_summary(verdicts: Check) -> None:

@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from nbl.commands.check import ParamsPath, PublishedPath, ResultsDir, print_summary
+from nbl.commands.check import ParamsPath, PublishedPath, ResultsDir, print_summary, read_runs
 from nbl.commands.common import note
-from nbl.matrix import read_params
 from nbl.report.document import compile_document, write_report
-from nbl.report.frame import read_results
 from nbl.report.published import read_published
 
 
@@ -30,9 +28,10 @@ def tables(
     document; it is compiled where pdflatex is installed.
     """
     folder = out or Path("paper_tables") / corpus
-    verdicts = write_report(read_results(results, corpus, read_params(params)), read_published(published), folder)
+    verdicts = write_report(read_runs(results, corpus, params), read_published(published), folder)
     reason = compile_document(folder)
     if reason:
+        (folder / "paper.pdf").unlink(missing_ok=True)  # it would have other numbers
         note(f"{folder / 'paper.pdf'} is not made: {reason}")
     print_summary(verdicts)
     print(f"written to {folder}: start with {'paper.tex' if reason else 'paper.pdf'}")

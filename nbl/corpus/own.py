@@ -21,6 +21,7 @@ from nbl.errors import UserError
 from nbl.files import read_text
 
 CONLLX_SCHEME = "conllx"  # the name of heads that come from a file
+SCHEMES = (CONLLX_SCHEME, "stanford")  # gold heads, the best first: a user's own, our converter's
 
 
 def own_source(trees: Sequence[str], texts: Sequence[str]) -> Source:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +14,21 @@ import torch
 import yaml
 
 from nbl.errors import UserError
+from nbl.grammars import CHOICES, GRAMMARS
 from nbl.models.base import Grammar
-from nbl.models.cpcfg import CPCFG
-from nbl.models.nblpcfg import BINDINGS, NBLPCFG, PARAMETERISATIONS
-from nbl.models.nlpcfg import NLPCFG
-from nbl.models.npcfg import NPCFG
-from nbl.models.tnpcfg import TNPCFG
 
-MODELS: dict[str, type[Grammar]] = {
-    "npcfg": NPCFG,
-    "cpcfg": CPCFG,
-    "tnpcfg": TNPCFG,
-    "nlpcfg": NLPCFG,
-    "nblpcfg": NBLPCFG,
-}
-# The values of the hyper-parameters that are no sizes; a size is any whole number from 1.
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "binding": BINDINGS,
-    "compound": (False, True),
-    "parameterisation": PARAMETERISATIONS,
-}
+
+def model_class(name: str) -> type[Grammar]:
+    """The class of a model; an unknown name is refused."""
+    if name not in GRAMMARS:
+        raise UserError(f"unknown model {name!r}: choose one of {', '.join(GRAMMARS)}")
+    found: type[Grammar] = getattr(import_module(f"nbl.models.{name}"), GRAMMARS[name].model)
+    return found
 
 
 def hyperparameters(name: str) -> dict[str, Any]:
     """All hyper-parameters of a model with their defaults."""
-    if name not in MODELS:
-        raise UserError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")
-    return dict(MODELS[name].__init__.__kwdefaults__ or {})
+    return dict(model_class(name).__init__.__kwdefaults__ or {})
 
 
 def build(name: str, vocab_size: int, **given: Any) -> Grammar:
@@ -55,7 +44,7 @@ def build(name: str, vocab_size: int, **given: Any) -> Grammar:
         raise UserError(f"cannot build {name}, which has {', '.join(defaults)}: {'; '.join(errors)}")
     if "NT" in given:
         defaults["PT"] = 2 * given["NT"]
-    return MODELS[name](vocab_size, **(defaults | given))
+    return model_class(name)(vocab_size, **(defaults | given))
 
 
 def _error(key: str, value: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nbl.models.base import InferenceNetwork
-from nbl.models.npcfg import NPCFG
+from nbl.models.pcfg import NeuralPCFG
 
 
-class CPCFG(NPCFG):
-    """p(A|S, z), p(B, C|A, z) and p(w|T, z): z is concatenated to the input of every network."""
+class CPCFG(NeuralPCFG):
+    """p(A|S, z), p(B, C|A, z) and p(w|T, z)."""
 
     def __init__(
         self,
@@ -21,4 +21,4 @@ class CPCFG(NPCFG):
         w_dim: int = 512,
     ):
         inference = InferenceNetwork(vocab_size, z_dim, h_dim, w_dim)
-        super().__init__(vocab_size, inference, NT=NT, PT=PT, dim=dim)
+        super().__init__(vocab_size, inference, NT, PT, dim)

@@ -10,9 +10,6 @@ from nbl.models.base import Grammar
 from nbl.models.parts import JoinedLinear, Network, Residual, Softmax, table, tied
 from nbl.rules import BilexicalRules
 
-BINDINGS = ("D-C", "D-alone", "D-wq", "D-B")
-PARAMETERISATIONS = ("released", "paper")
-
 
 class NBLPCFG(Grammar):
     """p(A|S), p(w|A), p(H|A, w_p), p(B|H), p(C|H) and p(w_q|H), with D bound to one of the last three

@@ -108,6 +108,8 @@ def log_softmax_at(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) ->
     """
     if bias is None:
         bias = weight.new_zeros(len(weight))
+    if not torch.is_grad_enabled():  # inside a Function, a parameter would still seem to need one
+        x, weight, bias = x.detach(), weight.detach(), bias.detach()
     return _LogSoftmaxAt.apply(x, weight, bias, y).mT
 
 

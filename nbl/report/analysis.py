@@ -11,9 +11,10 @@ from statistics import fmean
 
 from nbl import metrics
 from nbl.corpus.clean import bare_label
+from nbl.corpus.own import SCHEMES
 from nbl.corpus.sentence import Sentence
 from nbl.predictions import Prediction
-from nbl.report.frame import LABELS, SCHEMES, Results
+from nbl.report.frame import LABELS, Results
 from nbl.report.plan import LEXICALISED, MODELS
 
 ALL = "all predicted"

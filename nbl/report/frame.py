@@ -12,7 +12,7 @@ import orjson
 import pandas as pd
 import yaml
 
-from nbl.corpus.own import CONLLX_SCHEME
+from nbl.corpus.own import SCHEMES
 from nbl.corpus.sentence import Sentence, read_sentences
 from nbl.errors import UserError
 from nbl.files import read_text
@@ -22,7 +22,6 @@ from nbl.report.plan import Experiment, Found, Plan
 from nbl.report.statistics import Summary
 
 LABELS = ("NP", "VP", "PP", "SBAR", "ADJP", "ADVP")  # the labels of the paper's table of recalls
-SCHEMES = (CONLLX_SCHEME, "stanford")  # gold heads, the best first: a user's own from CoreNLP, our converter's
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ def numbers(results: Results, paper: Published, check: Check) -> str:
     ]
     roles = {role: results.plan.find(role) for role in paper.runs}
     named = {experiment.run for experiment in roles.values() if experiment}
-    experiments = {role: roles[role] for role in [*MODELS, *(r for r in paper.runs if r.startswith("nblpcfg-"))]}
+    bindings = [role for role in paper.runs if role.startswith("nblpcfg-")]
+    experiments = {role: results.plan.find(role) for role in (*MODELS, *bindings)}
     experiments |= {run: e for run, e in results.plan.experiments.items() if run not in named}
     for name, experiment in experiments.items():
         legacy = ("cyk-legacy", "mbr-legacy") if name == "nlpcfg" else ()

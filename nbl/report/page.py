@@ -28,7 +28,8 @@ from nbl.report.tables import sizes
 BEGIN, END = "<!-- results: written by `nbl page` -->", "<!-- end of results -->"
 PAPER = {
     "comparable": "The paper's numbers are for this test set.",
-    "indicative": "The paper's numbers are for other sections of the same newspaper: they show the size to expect.",
+    "indicative": "The paper's numbers are for other sections of the same newspaper: they show the size to expect. Not "
+    "so its perplexity, as the training text here writes numbers in another way and has its own unknown words.",
     "not comparable": "The paper's numbers are for a training set more than ten times as large: not comparable.",
 }
 LEFT_BRANCHING = 50.0  # per cent of the constituents, from which on a grammar counts as fallen into left branching
@@ -160,7 +161,7 @@ def _bindings(results: Results, paper: Published) -> str:
 
 def _decoders(results: Results) -> str:
     """Every decoder of the lexicalised grammars, by both gold standards, and what the release's slips are worth."""
-    columns = ("f1", "udas:stanford", "uuas:stanford", "udas:function", "uuas:function", "uuas_legacy")
+    columns = ("f1", "udas", "uuas", "udas:function", "uuas:function", "uuas_legacy")
     head = [
         "model",
         "decoder",
@@ -179,7 +180,7 @@ def _decoders(results: Results) -> str:
             if any(summary.n for summary in summaries):
                 rows.append([MODELS[role], decoder, *map(mean, summaries)])
     note = (
-        "UDAS and UUAS against Stanford's heads, and against a scheme in which function words are heads. `-legacy` "
+        "UDAS and UUAS against Stanford's heads, or a user's own, and against heads that are function words. `-legacy` "
         'repeats the errors of the released NL-PCFG decoders; "UUAS as released" repeats that code\'s slip in scoring.'
     )
     return f"{_table(head, rows)}\n\n{note}"
@@ -188,7 +189,8 @@ def _decoders(results: Results) -> str:
 def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
     """How each run went: selection, trees, branching, time."""
     part = "dev" if split["dev"].get("trees") else "test"
-    head = ["run", "seed", "epochs", "kept", "dev perplexity", f"{part} F1 after epoch 1", "of the kept", "of the last"]
+    head = ["run", "seed", "epochs", "best epoch", "its dev perplexity", f"{part} F1 after epoch 1", "after the best"]
+    head += ["after the last"]
     head += ["left / right branching %", "hours", "sentences/s at best", "peak MB"]
     rows = []
     for curve in curves:
@@ -206,9 +208,9 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
         )
     total, machines = sum(curve.hours for curve in curves), sorted({m for curve in curves for m in curve.machines})
     note = (
-        f"{total:.1f} hours of training in all, on {', '.join(machines)}, by the clock: other work ran beside, and "
-        f"at times the runs stood still. F1 here is that of the first trees of the {part} part that the training "
-        "looked at after each epoch, not that of the main result."
+        f"{total:.1f} hours of training in all, on {', '.join(machines)}, by the clock: the time in which a run had to "
+        f"wait for others is in it. F1 here is that of some hundred {part} trees, no longer than the training "
+        "sentences, that are parsed after each epoch; that of the main result is of all test trees."
     )
     return f"{_table(head, rows)}\n\n{note}"
 
@@ -226,10 +228,16 @@ def _collapse(curves: Sequence[Curve]) -> str:
         f1 = [watched_f1(curve.best) for curve in order]
         told = ", ".join(f"{_decimal(value)}" for value in f1)
         rows.append([f"`{name}`", len(own), fell, stayed, told])
-    head = ["run", "seeds", "fell into left branching", "kept so", "F1 of the kept models, lowest dev perplexity first"]
+    head = [
+        "run",
+        "seeds",
+        "ever left-branching",
+        "at its best epoch",
+        "F1 after the best epoch, lowest perplexity first",
+    ]
     note = (
-        f"A run fell if after some epoch more than {LEFT_BRANCHING:.0f} % of its constituents branched to the left. "
-        "If the dev perplexity told the good runs from the bad, the last column would fall from left to right."
+        f"Left-branching: more than {LEFT_BRANCHING:.0f} % of the constituents branch to the left. If the dev "
+        "perplexity told the good runs from the bad, the F1 in the last column would fall from left to right."
     )
     return f"{_table(head, rows)}\n\n{note}"
 

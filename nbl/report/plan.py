@@ -9,22 +9,19 @@ from typing import Any
 
 from nbl import matrix
 from nbl.errors import UserError
+from nbl.grammars import BINDINGS, GRAMMARS
 from nbl.matrix import Params
 
-BINDINGS = ("D-C", "D-alone", "D-wq", "D-B")
-MODELS = {
-    "npcfg": "N-PCFG",
-    "cpcfg": "C-PCFG",
-    "tnpcfg": "TN-PCFG",
-    "nlpcfg": "NL-PCFG",
-    "nlpcfg-compound": "NL-PCFG, compound",
-    "nblpcfg": "NBL-PCFG",
+MODELS = {  # by the part they play
+    role: title
+    for name, kind in GRAMMARS.items()
+    for role, title in ((name, kind.title), *([(f"{name}-compound", f"{kind.title}, compound")] * (name == "nlpcfg")))
 }
 # Nonterminals of the paper's results; those of grammars it quotes are of the work it quotes.
 PAPER_NT = {"npcfg": 30, "cpcfg": 30, "tnpcfg": 250, "nlpcfg": 30, "nlpcfg-compound": 10, "nblpcfg": 15}
 SIZES = ("NT", "PT", "d_H")
 MAX_TOLD = 10  # runs of other settings that an error names
-LEXICALISED = ("nlpcfg", "nlpcfg-compound", "nblpcfg")
+LEXICALISED = tuple(role for role in MODELS if GRAMMARS[role.removesuffix("-compound")].lexicalised)
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Experiment:
     @property
     def compound(self) -> bool:
         """Whether its perplexity is not exact."""
-        return self.model == "cpcfg" or bool(self.hyperparameters.get("compound"))
+        return GRAMMARS[self.model].compound or bool(self.hyperparameters.get("compound"))
 
 
 @dataclass(frozen=True)

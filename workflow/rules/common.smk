@@ -64,11 +64,22 @@ CORPUS_FILES = expand(
     f"{RESULTS}/corpus/{{name}}",
     name=["train.jsonl", "dev.jsonl", "test.jsonl", "vocab.txt", "stats.json"],
 )
-# What a grammar is made of, and what both training and evaluation use of the corpus.
-GRAMMAR_CODE = modules(
-    *["models/*", "inside/*", "decode/*", "rules.py", "native.py", "device.py"],
-    *["corpus/batches.py", "corpus/folder.py", "corpus/sentence.py", "metrics.py"],
-)
+
+
+def grammar_code(*patterns):
+    """What a run's grammar is made of, what both training and evaluation use of the corpus, and some more modules.
+
+    Of the other grammars, nothing: to add one makes no run stale.
+    """
+    shared = modules(
+        *["models/__init__.py", "models/base.py", "models/parts.py", "models/pcfg.py"],
+        *["inside/*", "decode/*", "rules.py", "native.py", "device.py"],
+        *["corpus/batches.py", "corpus/folder.py", "corpus/sentence.py", "metrics.py"],
+        *patterns,
+    )
+    return lambda wildcards: shared + modules(
+        f"models/{EXPERIMENTS[wildcards.run].model}.py"
+    )
 
 
 def made(files):

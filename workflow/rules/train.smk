@@ -16,7 +16,7 @@ rule runs:
 rule train:
     input:
         corpus=CORPUS_FILES,
-        code=GRAMMAR_CODE + modules("train.py", "run.py", "config.py", "seed.py"),
+        code=grammar_code("train.py", "run.py", "config.py", "seed.py"),
     output:
         f"{RUN}/config.yaml",
         f"{RUN}/vocab.txt",
@@ -54,8 +54,9 @@ rule evaluate:
     input:
         run=multiext(f"{RUN}/", "config.yaml", "checkpoint.pt"),
         corpus=CORPUS_FILES,
-        code=GRAMMAR_CODE
-        + modules("trained.py", "run_folder.py", "predictions.py", "evaluate.py"),
+        code=grammar_code(
+            "trained.py", "run_folder.py", "predictions.py", "evaluate.py"
+        ),
     output:
         f"{RUN}/metrics.json",
         f"{RUN}/predictions.mbr.jsonl",
