@@ -7,10 +7,11 @@ import itertools
 import torch
 
 from nbl import models
+from nbl.grammars import BINDINGS, CHOICES
 
 TINY = {"NT": 2, "PT": 3, "dim": 8}
 LATENT = {"z_dim": 3, "h_dim": 5, "w_dim": 4}
-BILEXICAL = list(itertools.product(models.BINDINGS, models.PARAMETERISATIONS))
+BILEXICAL = list(itertools.product(BINDINGS, CHOICES["parameterisation"]))
 COMPOUND = [("cpcfg", LATENT), ("nlpcfg", {"compound": True, **LATENT})]
 SIMPLE = [
     ("npcfg", {}),
