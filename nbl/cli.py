@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -93,9 +94,15 @@ def main() -> None:
         sys.stdout.flush()
         sys.exit(exit_code)
     except typer.TyperException as error:
-        _fail(f"{error.format_message()} (see nbl --help)", error.exit_code)
+        verb = f"{arguments[0]} " if arguments and arguments[0] in VERBS else ""
+        _fail(f"{error.format_message()} (see nbl {verb}--help)", error.exit_code)
     except UserError as error:
         _fail(str(error), 2)
+    except (MemoryError, RuntimeError) as error:  # torch's are of the second kind
+        reason = str(error).partition("\n")[0]
+        if not isinstance(error, MemoryError) and not re.search("allocate|out of memory", reason):
+            raise
+        _fail(f"not enough memory ({reason or 'no more is known'}): choose smaller sizes or shorter sentences", 2)
     except BrokenPipeError:  # whoever read the output has gone, as `head` does: what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -25,6 +25,8 @@ def read_input(source: Path, vocabulary: Vocabulary) -> list[Sentence]:
     lines = (_read_stdin() if name == STDIN else read_text(source)).split("\n")
     if lines[-1] == "":
         lines.pop()
+    if not lines:
+        raise UserError(f"{name} is empty: one sentence a line is expected")
     sentences = []
     for number, line in enumerate(lines, start=1):
         try:

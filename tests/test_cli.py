@@ -88,6 +88,26 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(run, tmp_path, arguments, mes
     assert not out.exists()
 
 
+def test_sizes_beyond_the_memory_are_one_sentence(run, tmp_path):
+    trees = tmp_path / "a.mrg"
+    trees.write_text(TREE * 3)
+    assert run("prepare", "--trees", trees, "--out", tmp_path / "corpus")[0] == 0
+    options = ("--corpus-dir", tmp_path / "corpus", "--model", "nblpcfg", "--set", "NT=10000000000")
+    code, _, err = run("train", *options, "--out", tmp_path / "run")
+    assert code == 2
+    assert err.startswith("nbl: not enough memory (")
+    assert err.count("\n") == 1
+
+
+def test_other_errors_of_torch_are_not_called_so(run, monkeypatch):
+    def fails(**_):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr("nbl.commands.page.page", fails)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        run("page")
+
+
 def test_interruption(run, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
