@@ -17,7 +17,7 @@ constexpr int kVectorBytes = 32;
 #else
 constexpr int kVectorBytes = 16;
 #endif
-constexpr int kLineBytes = 64, kPanelBytes = 5 * kLineBytes;  // an odd number, so that rows spread over the cache
+constexpr int kLineBytes = 64, kPanelBytes = 7 * kLineBytes;  // an odd number, so that rows spread over the cache
 
 #if defined(NBL_FLOAT)
 typedef NBL_FLOAT Real;
