@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,20 @@ from nbl.errors import UserError
 from nbl.grammars import BINDINGS, GRAMMARS
 from nbl.matrix import Params
 
-MODELS = {  # by the part they play
-    role: title
-    for name, kind in GRAMMARS.items()
-    for role, title in ((name, kind.title), *([(f"{name}-compound", f"{kind.title}, compound")] * (name == "nlpcfg")))
-}
+
+def _titles() -> Iterator[tuple[str, str]]:
+    for name, kind in GRAMMARS.items():
+        yield name, kind.title
+        if name == "nlpcfg":
+            yield "nlpcfg-compound", f"{kind.title}, compound"
+
+
+MODELS = dict(_titles())  # by the part they play
+LEXICALISED = tuple(role for role in MODELS if GRAMMARS[role.removesuffix("-compound")].lexicalised)
 # Nonterminals of the paper's results; those of grammars it quotes are of the work it quotes.
 PAPER_NT = {"npcfg": 30, "cpcfg": 30, "tnpcfg": 250, "nlpcfg": 30, "nlpcfg-compound": 10, "nblpcfg": 15}
 SIZES = ("NT", "PT", "d_H")
 MAX_TOLD = 10  # runs of other settings that an error names
-LEXICALISED = tuple(role for role in MODELS if GRAMMARS[role.removesuffix("-compound")].lexicalised)
 
 
 @dataclass(frozen=True)
