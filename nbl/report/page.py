@@ -20,6 +20,7 @@ from nbl.predictions import predictions_path, stored
 from nbl.report.analysis import Analysis
 from nbl.report.check import check
 from nbl.report.frame import Results
+from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, REPRODUCED, Claim
 from nbl.report.plan import LEXICALISED, MODELS, Experiment
 from nbl.report.published import Published, comparability
 from nbl.report.statistics import Summary
@@ -100,7 +101,7 @@ def _corpus(results: Results, paper: Published) -> list[str]:
         f"{split['train']['sentences']:,} training sentences, {split['test']['sentences']:,} test sentences, a "
         f"vocabulary of {results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
     )
-    parts = [about, "### Main result", main_table(results, paper)]
+    parts = [about, outcome(results, paper), "### Main result", main_table(results, paper)]
     if any(results.summary(e, "mbr", "f1").n for b, e in results.plan.bindings().items() if b != "D-C"):
         parts += ["### What the head direction is bound to", _bindings(results, paper)]
     parts += ["### Decoders and gold heads", _decoders(results)]
@@ -111,6 +112,30 @@ def _corpus(results: Results, paper: Published) -> list[str]:
         parts += [f"![{name}](results-{results.corpus}-{name}.svg)" for name in pictures]
     parts += ["### Verdicts on the paper's claims", _verdicts(results, paper)]
     return parts
+
+
+def outcome(results: Results, paper: Published) -> str:
+    """In two or three sentences."""
+    sentences = []
+    right = results.stats["splits"]["test"].get("trees", {}).get("sentence_f1", {}).get("right")
+    nbl = {decoder: results.summary(results.plan.find("nblpcfg"), decoder, "f1") for decoder in ("mbr", "cyk")}
+    if right is not None and all(summary.n for summary in nbl.values()):
+        gains = {decoder: summary.mean - right for decoder, summary in nbl.items()}
+        told = " and ".join(
+            f"{abs(gain):.1f} {'above' if gain > 0 else 'below'} by {decoder.upper()}"
+            for decoder, gain in gains.items()
+        )
+        sentences.append(f"NBL-PCFG's F1, against that of right-branching trees, is {told}.")
+    claims = check(results, paper, Analysis(results)).claims
+    sentences.append(f"Of the paper's {len(claims)} claims: {_counts(claims)}.")
+    if max((results.summary(e, "mbr", "perplexity").n for e in results.plan.experiments.values()), default=0) < 2:
+        sentences.append("One seed of a grammar decides none.")
+    return " ".join(sentences)
+
+
+def _counts(claims: Sequence[Claim]) -> str:
+    counts = Counter(claim.verdict for claim in claims)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in (REPRODUCED, NOT_REPRODUCED, CANNOT_TELL))
 
 
 def main_table(results: Results, paper: Published) -> str:
@@ -244,9 +269,8 @@ def _collapse(curves: Sequence[Curve]) -> str:
 
 def _verdicts(results: Results, paper: Published) -> str:
     claims = check(results, paper, Analysis(results)).claims
-    counts = Counter(claim.verdict for claim in claims)
-    told = [claim for claim in claims if claim.verdict != "cannot tell"]
-    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("reproduced", "not reproduced", "cannot tell"))
+    told = [claim for claim in claims if claim.verdict != CANNOT_TELL]
+    summary = _counts(claims)
     rows = [[claim.statement, claim.evidence.replace("|", "\\|"), claim.verdict] for claim in told]
     table = _table(["claim", "our numbers", "verdict"], rows)
     return f"{summary}; those that these runs cannot tell are left out.\n\n{table}" if rows else f"{summary}."
@@ -276,7 +300,8 @@ def section(corpora: Iterable[Results], paper: Published) -> str:
     """The README's part: the main table of each corpus."""
     parts = [BEGIN]
     for results in corpora:
-        parts += [f"`{results.corpus}`: {PAPER[comparability(results.corpus)]}", main_table(results, paper)]
+        parts += [f"`{results.corpus}`: {outcome(results, paper)} {PAPER[comparability(results.corpus)]}"]
+        parts += [main_table(results, paper)]
     parts += ["Mean ± standard deviation (number of seeds). All of it: [docs/results.md](docs/results.md).", END]
     return "\n\n".join(parts)
 
