@@ -122,10 +122,10 @@ def outcome(results: Results, paper: Published) -> str:
     if right is not None and all(summary.n for summary in nbl.values()):
         gains = {decoder: summary.mean - right for decoder, summary in nbl.items()}
         told = " and ".join(
-            f"{abs(gain):.1f} {'above' if gain > 0 else 'below'} by {decoder.upper()}"
+            f"{abs(gain):.1f} {'above' if gain > 0 else 'below'} it by {decoder.upper()}"
             for decoder, gain in gains.items()
         )
-        sentences.append(f"NBL-PCFG's F1, against that of right-branching trees, is {told}.")
+        sentences.append(f"Right-branching trees have an F1 of {right:.1f}; NBL-PCFG's is {told}.")
     claims = check(results, paper, Analysis(results)).claims
     sentences.append(f"Of the paper's {len(claims)} claims: {_counts(claims)}.")
     if max((results.summary(e, "mbr", "perplexity").n for e in results.plan.experiments.values()), default=0) < 2:
