@@ -119,8 +119,8 @@ def outcome(results: Results, paper: Published) -> str:
     sentences = []
     right = results.stats["splits"]["test"].get("trees", {}).get("sentence_f1", {}).get("right")
     nbl = {decoder: results.summary(results.plan.find("nblpcfg"), decoder, "f1") for decoder in ("mbr", "cyk")}
-    if right is not None and all(summary.n for summary in nbl.values()):
-        gains = {decoder: summary.mean - right for decoder, summary in nbl.items()}
+    gains = {decoder: summary.mean - right for decoder, summary in nbl.items() if summary.n and right is not None}
+    if gains:
         told = " and ".join(
             f"{abs(gain):.1f} {'above' if gain > 0 else 'below'} it by {decoder.upper()}"
             for decoder, gain in gains.items()
