@@ -116,7 +116,9 @@ def test_parse_reads_standard_input(run, text):
     assert lines_of("parse", run, "-", stdin=TEXT.encode()) == expected
     assert lines_of("parse", run, stdin=b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()) == expected
     assert lines_of("parse", run, stdin=TEXT.encode().rstrip(b"\n")) == expected
-    assert lines_of("parse", run, stdin=b"") == []
+    code, out, err = call("parse", run, stdin=b"")
+    assert (code, out) == (2, "")
+    assert err == "nbl: standard input is empty: one sentence a line is expected\n"
 
 
 def test_grammar_without_heads(folder, corpus, text):

@@ -58,7 +58,7 @@ def welch_half_width(std: float, n: int, other_std: float, other_n: int) -> floa
     """Of the 95 % interval of the difference of two means, by Welch.
 
     >>> round(welch_half_width(1.6, 4, 1.6, 4), 3), welch_half_width(0.0, 4, 0.0, 4)
-    (2.769, 0.0)
+    (2.768, 0.0)
     """
     squared, other_squared = std**2 / n, other_std**2 / other_n
     total = squared + other_squared
