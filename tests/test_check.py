@@ -261,7 +261,7 @@ def test_a_perplexity_on_open_is_of_another_text():
 
 
 def test_a_smaller_rival_proves_nothing():
-    """NBL-PCFG at the paper's size against an NL-PCFG below it; the other way round it would."""
+    """NBL-PCFG at its released size against an NL-PCFG below its own; the other way round it would."""
     runs = {"nlpcfg": SIZES | {"NT": 10, "compound": False}, "nblpcfg": BLEXICAL | {"NT": 15}}
     plan = Plan({run: Experiment(run, run, sizes, (0, 1, 2, 3), ("cyk", "mbr")) for run, sizes in runs.items()})
     for nbl, nl, expected in ((HIGH, LOW, CANNOT_TELL), (LOW, HIGH, NOT_REPRODUCED)):
@@ -274,7 +274,7 @@ def test_a_smaller_rival_proves_nothing():
         results = Results("sample", Path("nowhere"), plan, pd.DataFrame(rows), {}, pd.DataFrame())
         (found,) = (entry for entry in claims.main(results) if entry.key == "nbl-beats-nl-f1")
         assert found.verdict == expected
-        assert "NL-PCFG has 10 nonterminals here, 30 in the paper" in found.evidence
+        assert "NL-PCFG has 10 nonterminals here, 30 in its release" in found.evidence
 
 
 def test_grammars_are_compared_at_the_same_sizes():

@@ -23,7 +23,7 @@ from nbl.report.judgement import (
     side,
     smaller_rivals,
 )
-from nbl.report.plan import MODELS, PAPER_NT, Experiment
+from nbl.report.plan import MODELS, RELEASED_NT, Experiment
 from nbl.report.statistics import ALPHA
 
 FLAT = 0.25  # a curve is flat where it gains at most this share of what it gained before
@@ -32,7 +32,7 @@ HARDLY = 0.5  # a grammar hardly changes if by at most this share of the other's
 
 def main(results: Results) -> list[Claim]:
     """Section "Main result"."""
-    others = [role for role in PAPER_NT if role != "nblpcfg"]
+    others = [role for role in RELEASED_NT if role != "nblpcfg"]
     lexicalised = ["nlpcfg", "nlpcfg-compound"]
     both = ("cyk", "mbr")
     claims = [
@@ -231,7 +231,7 @@ def _by_binding(results: Results, metric: str) -> dict[str, Side]:
 
 def recalls(results: Results) -> list[Claim]:
     """Section "Qualitative analysis", its table."""
-    roles = [role for role in PAPER_NT if role != "nlpcfg-compound"]
+    roles = [role for role in RELEASED_NT if role != "nlpcfg-compound"]
     claims = []
     for key, winner, labels, statement in (
         ("tn-best-np", "tnpcfg", LABELS[:1], "TN-PCFG has the best recall of NPs"),

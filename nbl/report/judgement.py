@@ -4,7 +4,8 @@ A claim is *reproduced* if our means show it and the one-sided test gives p <= 1
 reproduced* if they show the opposite as clearly, and otherwise one *cannot tell* on this corpus. Where a claim has
 several parts, all must hold, and one that is refuted is enough against it. Different grammars share nothing but
 the data, so their seeds are compared by a permutation test; two decoders of one trained grammar are compared seed by
-seed. A claim that grammars of other sizes than the paper's would make easier is never called reproduced.
+seed. A claim that is made easier by a rival smaller than its release, or by unequal sizes, is never called
+reproduced.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nbl.report.frame import Results
-from nbl.report.plan import MODELS, PAPER_NT, Experiment
+from nbl.report.plan import MODELS, RELEASED_NT, Experiment
 from nbl.report.statistics import ALPHA, Summary, permutation_test, sign_flip_test
 
 REPRODUCED, NOT_REPRODUCED, CANNOT_TELL = "reproduced", "not reproduced", "cannot tell"
@@ -50,9 +51,8 @@ class Side:
         """
         if not self.values:
             return f"{self.name} -- (n=0)"
-        summary = Summary(self.values, len(self.values))
-        spread = f" ± {summary.std:.1f}" if summary.n > 1 else ""
-        return f"{self.name} {summary.mean:.1f}{spread} (n={summary.n})"
+        n = len(self.values)
+        return f"{self.name} {Summary(self.values, n)} (n={n})"
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,13 @@ def best(
 
 
 def smaller_rivals(results: Results, winner: str, rivals: Sequence[str]) -> str:
-    """Which rivals have fewer nonterminals than in the paper, though the winner has not."""
+    """Which rivals have fewer nonterminals than in their release, though the winner has not."""
     found = {role: results.plan.find(role) for role in (winner, *rivals)}
     sizes = {role: experiment.NT for role, experiment in found.items() if experiment}
-    if sizes.get(winner, 0) < PAPER_NT[winner]:
+    if sizes.get(winner, 0) < RELEASED_NT[winner]:
         return ""
     return ", ".join(
-        f"{MODELS[role]} has {sizes[role]} nonterminals here, {PAPER_NT[role]} in the paper"
+        f"{MODELS[role]} has {sizes[role]} nonterminals here, {RELEASED_NT[role]} in its release"
         for role in rivals
-        if role in sizes and sizes[role] < PAPER_NT[role]
+        if role in sizes and sizes[role] < RELEASED_NT[role]
     )

@@ -101,7 +101,8 @@ def _corpus(results: Results, paper: Published) -> list[str]:
         f"{split['train']['sentences']:,} training sentences, {split['test']['sentences']:,} test sentences, a "
         f"vocabulary of {results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
     )
-    parts = [about, outcome(results, paper), "### Main result", main_table(results, paper)]
+    claims = check(results, paper, Analysis(results)).claims
+    parts = [about, outcome(results, claims), "### Main result", main_table(results, paper)]
     if any(results.summary(e, "mbr", "f1").n for b, e in results.plan.bindings().items() if b != "D-C"):
         parts += ["### What the head direction is bound to", _bindings(results, paper)]
     parts += ["### Decoders and gold heads", _decoders(results)]
@@ -110,12 +111,12 @@ def _corpus(results: Results, paper: Published) -> list[str]:
     if pictures := draw_trees(results):
         parts += ["### Some test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
         parts += [f"![{name}](results-{results.corpus}-{name}.svg)" for name in pictures]
-    parts += ["### Verdicts on the paper's claims", _verdicts(results, paper)]
+    parts += ["### Verdicts on the paper's claims", _verdicts(claims)]
     return parts
 
 
-def outcome(results: Results, paper: Published) -> str:
-    """In two or three sentences."""
+def outcome(results: Results, claims: Sequence[Claim]) -> str:
+    """What came out, in two or three sentences."""
     sentences = []
     right = results.stats["splits"]["test"].get("trees", {}).get("sentence_f1", {}).get("right")
     nbl = {decoder: results.summary(results.plan.find("nblpcfg"), decoder, "f1") for decoder in ("mbr", "cyk")}
@@ -126,7 +127,6 @@ def outcome(results: Results, paper: Published) -> str:
             for decoder, gain in gains.items()
         )
         sentences.append(f"Right-branching trees have an F1 of {right:.1f}; NBL-PCFG's is {told}.")
-    claims = check(results, paper, Analysis(results)).claims
     sentences.append(f"Of the paper's {len(claims)} claims: {_counts(claims)}.")
     if max((results.summary(e, "mbr", "perplexity").n for e in results.plan.experiments.values()), default=0) < 2:
         sentences.append("One seed of a grammar decides none.")
@@ -267,8 +267,7 @@ def _collapse(curves: Sequence[Curve]) -> str:
     return f"{_table(head, rows)}\n\n{note}"
 
 
-def _verdicts(results: Results, paper: Published) -> str:
-    claims = check(results, paper, Analysis(results)).claims
+def _verdicts(claims: Sequence[Claim]) -> str:
     told = [claim for claim in claims if claim.verdict != CANNOT_TELL]
     summary = _counts(claims)
     rows = [[claim.statement, claim.evidence.replace("|", "\\|"), claim.verdict] for claim in told]
@@ -300,7 +299,8 @@ def section(corpora: Iterable[Results], paper: Published) -> str:
     """The README's part: the main table of each corpus."""
     parts = [BEGIN]
     for results in corpora:
-        parts += [f"`{results.corpus}`: {outcome(results, paper)} {PAPER[comparability(results.corpus)]}"]
+        claims = check(results, paper, Analysis(results)).claims
+        parts += [f"`{results.corpus}`: {outcome(results, claims)} {PAPER[comparability(results.corpus)]}"]
         parts += [main_table(results, paper)]
     parts += ["Mean ± standard deviation (number of seeds). All of it: [docs/results.md](docs/results.md).", END]
     return "\n\n".join(parts)
@@ -321,10 +321,7 @@ def mean(summary: Summary) -> str:
     >>> mean(Summary((58.0, 60.0), 4)), mean(Summary((58.0,), 4)), mean(Summary((), 4))
     ('59.0 ± 1.4 (2)', '58.0 (1)', '')
     """
-    if not summary.n:
-        return ""
-    spread = f" ± {summary.std:.1f}" if summary.n > 1 else ""
-    return f"{summary.mean:.1f}{spread} ({summary.n})"
+    return f"{summary} ({summary.n})" if summary.n else ""
 
 
 def _by_run(curves: Iterable[Curve]) -> dict[str, list[Curve]]:

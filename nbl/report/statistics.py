@@ -41,6 +41,14 @@ class Summary:
         """0 for a single value, whose spread is unknown."""
         return stdev(self.values) if self.n > 1 else 0.0
 
+    def __str__(self) -> str:
+        """Mean and, if known, spread.
+
+        >>> print(Summary((58.0, 60.0), 4), Summary((58.0,), 4), sep=", ")
+        59.0 ± 1.4, 58.0
+        """
+        return f"{self.mean:.1f} ± {self.std:.1f}" if self.n > 1 else f"{self.mean:.1f}"
+
     @property
     def half_width(self) -> float:
         """Of the 95 % t-interval of the mean; infinite for a single value.
