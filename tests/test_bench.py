@@ -66,6 +66,7 @@ def test_a_comparison_of_inside_algorithms():
     rows = [row for l in (4, 12) for row in compare(implementations, Case(1, l, 2), rounds=2)]
     assert [row["implementation"] for row in rows] == ["naive", "NBL, torch", "N"] * 2
     assert not feasible(IMPLEMENTATIONS[0], Case(1, 12, 2))
+    assert not feasible(IMPLEMENTATIONS[0], Case(8, 10, 2))  # a batch takes minutes, and nothing is learnt from it
     assert "median" not in rows[3]
     assert all(row["median"] > 0 for row in rows if row is not rows[3])
     assert list(csv.DictReader(_csv(rows).splitlines()))[3]["median"] == ""

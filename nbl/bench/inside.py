@@ -57,7 +57,7 @@ def feasible(implementation: Implementation, case: Case) -> bool:
     if not implementation.dense:
         return True
     size = case.b * case.l**2 * case.m * 2 * (3 * case.m) ** 2
-    return size <= MAX_DENSE and (implementation.name != "naive" or case.l <= MAX_NAIVE_LENGTH)
+    return size <= MAX_DENSE and (implementation.name != "naive" or (case.l <= MAX_NAIVE_LENGTH and case.b == 1))
 
 
 def check(implementation: Implementation) -> None:

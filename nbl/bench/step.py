@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -45,55 +47,66 @@ def sentences(l: int, seed: int) -> Tensor:
     return torch.multinomial(weights.expand(BATCH, -1), l, replacement=True, generator=generator)
 
 
-class Steps:
-    """A model in training; a call does one step per batch and adds up the seconds of each part."""
+class Step:
+    """A model in training; a call does one step on a batch and adds up the seconds of each part."""
 
-    def __init__(self, name: str, batches: Sequence[Tensor]):
+    def __init__(self, name: str):
         kind, hyperparameters = MODELS[name]
         torch.manual_seed(0)
         self.model = build(kind, VOCABULARY, **hyperparameters)
         self.optimiser = Adam(self.model, Training().lr)
-        self.batches = batches
         self.seconds = dict.fromkeys(PARTS, 0.0)
         self.calls = 0
 
-    def __call__(self) -> None:
-        for words in self.batches:
-            lengths = torch.full((len(words),), words.shape[1])
-            self.optimiser.zero_grad()
-            marks = [time.perf_counter()]
-            rules = self.model.rules(words, lengths)
-            marks.append(time.perf_counter())
-            loss = -inside(rules, lengths).mean()
-            marks.append(time.perf_counter())
-            loss.backward()
-            marks.append(time.perf_counter())
-            clipped_step(self.optimiser, Training().clip)
-            marks.append(time.perf_counter())
-            for part, start, end in zip(PARTS, marks, marks[1:], strict=False):
-                self.seconds[part] += end - start
+    def __call__(self, words: Tensor) -> None:
+        lengths = torch.full((len(words),), words.shape[1])
+        self.optimiser.zero_grad()
+        marks = [time.perf_counter()]
+        rules = self.model.rules(words, lengths)
+        marks.append(time.perf_counter())
+        loss = -inside(rules, lengths).mean()
+        marks.append(time.perf_counter())
+        loss.backward()
+        marks.append(time.perf_counter())
+        clipped_step(self.optimiser, Training().clip)
+        marks.append(time.perf_counter())
+        for part, start, end in zip(PARTS, marks, marks[1:], strict=False):
+            self.seconds[part] += end - start
         self.calls += 1
 
     def milliseconds(self) -> dict[str, float]:
-        """Mean milliseconds of each part of a step, the first call included."""
-        return {part: 1000 * seconds / self.calls / len(self.batches) for part, seconds in self.seconds.items()}
+        """Mean milliseconds of each part of a step, the first round included."""
+        return {part: 1000 * seconds / self.calls for part, seconds in self.seconds.items()}
 
 
 def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> list[dict[str, Any]]:
-    """Rows of milliseconds a step; `every` takes every so-many-th of the sixteen lengths."""
+    """Rows of milliseconds a step; `every` takes every so-many-th of the sixteen lengths.
+
+    A round does, for each length in turn, one matrix product, one pass over memory and one step of each model: what
+    disturbs the machine for a second disturbs all of them, and medians are taken of pieces of similar duration.
+    """
     batches = [sentences(l, seed) for seed, l in enumerate(LENGTHS[::every])]
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        steps = {name: Steps(name, batches) for name in names}
-        tasks: dict[str, Callable[[], object]] = {"sgemm": sgemm(), "stream": stream(), **steps}
+        steps = {name: Step(name) for name in names}
+        tasks: dict[tuple[str, int], Callable[[], object]] = {}
+        product, memory = sgemm(), stream()
+        for number, words in enumerate(batches):
+            tasks |= {("sgemm", number): product, ("stream", number): memory}
+            tasks |= {(name, number): partial(step, words) for name, step in steps.items()}
         times = interleaved(tasks, rounds)
     finally:
         torch.set_num_threads(before)
-    gflops, gigabytes = sgemm_rate(times["sgemm"].median), memory_rate(times["stream"].median)
+
+    def mean(name: str) -> tuple[float, ...]:
+        """Of the batches' medians and quartiles."""
+        return tuple(fmean(field) for field in zip(*(times[name, n] for n in range(len(batches))), strict=True))
+
+    gflops, gigabytes = sgemm_rate(mean("sgemm")[0]), memory_rate(mean("stream")[0])
     rows = []
     for name, step in steps.items():
-        ms, low, high = (1000 * seconds / len(batches) for seconds in times[name][:3])
+        ms, low, high = (1000 * seconds for seconds in mean(name)[:3])
         row: dict[str, Any] = {"model": name, "threads": threads, "ms": ms, "low": low, "high": high}
         row |= {"rounds": rounds, **{f"ms_{part}": ms for part, ms in step.milliseconds().items()}}
         row |= {"sgemm_gflops": gflops, "memory_gbs": gigabytes}
