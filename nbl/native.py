@@ -14,36 +14,41 @@ import platform
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
 
 
 @functools.cache
-def library(source: Path, *headers: Path) -> ctypes.CDLL | None:
-    """The compiled source. None, with a warning, if it cannot be had; None if NBL_NATIVE=0 asks for torch."""
+def library(source: Path, *headers: Path, define: str = "") -> ctypes.CDLL | None:
+    """The compiled source, with a macro NAME=value defined.
+
+    None, with a warning, if it cannot be had; None if NBL_NATIVE=0 asks for torch.
+    """
     if os.environ.get("NBL_NATIVE") == "0":
         return None
     try:
-        return ctypes.CDLL(str(_build(source, *headers)))
+        return ctypes.CDLL(str(_build(source, headers, define)))
     except (OSError, subprocess.SubprocessError) as error:
         warnings.warn(f"no native {source.stem} kernel ({error}): slower torch code is used", stacklevel=2)
         return None
 
 
-def _build(source: Path, *headers: Path) -> Path:
+def _build(source: Path, headers: Sequence[Path], define: str) -> Path:
     """The compiled library, from the cache or made now."""
     compiler = os.environ.get("CXX", "g++")
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+    flags = [*FLAGS, f"-D{define}"] if define else FLAGS
     texts = [file.read_text() for file in (source, *headers)]
-    key = hashlib.sha256("\n".join([*texts, version, *FLAGS, _processor()]).encode()).hexdigest()
+    key = hashlib.sha256("\n".join([*texts, version, *flags, _processor()]).encode()).hexdigest()
     path = _cache_folder() / f"{source.stem}-{key[:16]}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         # under a name of its own first: another process may be doing the same
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             temporary = Path(folder) / path.name
-            command = [compiler, *FLAGS, str(source), "-o", str(temporary)]
+            command = [compiler, *flags, str(source), "-o", str(temporary)]
             subprocess.run(command, check=True, capture_output=True, text=True)
             temporary.replace(path)
     return path

@@ -15,7 +15,8 @@ from nbl.rules import LexicalRules
 LEXICAL = ("lexical", "compound-lexical")
 SHARED = ("logp_A_S", "parent_C")  # the factors without an axis of positions
 INSIDES = {
-    "split-sum": lexical.inside,
+    "native": lexical.inside,  # without a compiler the same as the next
+    "split-sum": lambda rules, lengths: lexical.inside(rules, lengths, allow_native=False),
     "C1-1": lambda rules, lengths: lexical.inside(rules, lengths, cache="C1-1"),
     "C1-2": lambda rules, lengths: lexical.inside(rules, lengths, cache="C1-2"),
     "eisner-satta": lambda rules, lengths: eisner_satta.inside(rules.dense(), lengths),
@@ -111,7 +112,7 @@ def test_batch_is_one_by_one_and_padding_counts_for_nothing(inside):
 def test_organisations_agree_on_long_sentences():
     rules = random_rules("lexical", b=1, l=70, NT=1, PT=2, H=1, seed=5)
     expected = value_and_gradients(INSIDES["C1-2"], rules, torch.tensor([70]))
-    for cache in ("split-sum", "C1-1"):
+    for cache in ("native", "split-sum", "C1-1"):
         assert_all_close(value_and_gradients(INSIDES[cache], rules, torch.tensor([70])), expected)
 
 
@@ -178,11 +179,11 @@ def test_impossible_rules_leave_clean_gradients(inside):
     torch.testing.assert_close(uses.logp_BD_Aw.sum((1, 2, 3, 4)), lengths - 1.0, check_dtype=False)
 
 
-@pytest.mark.parametrize("cache", lexical.CACHES)
-def test_impossible_sentence(cache):
+@pytest.mark.parametrize("name", ["native", *lexical.CACHES])
+def test_impossible_sentence(name):
     rules = random_rules("lexical", b=2, l=4, NT=2, PT=2, H=1, seed=8)
     rules.logp_w_X[0, 1] = -torch.inf
-    log_prob, *gradients = value_and_gradients(INSIDES[cache], rules, torch.tensor([4, 4]))
+    log_prob, *gradients = value_and_gradients(INSIDES[name], rules, torch.tensor([4, 4]))
     assert log_prob[0] == -torch.inf
     assert log_prob[1].isfinite()
     for name, gradient in LexicalRules(*gradients)._asdict().items():
@@ -201,22 +202,24 @@ def test_single_precision(inside, scale):
     lengths = torch.tensor([40])
     rules = random_rules("lexical", b=1, l=40, NT=2, PT=3, H=1, seed=2, scale=scale, V=20)
     log_prob, *gradients = value_and_gradients(inside, single_precision(rules), lengths)
-    expected, *expected_gradients = value_and_gradients(lexical.inside, rules, lengths)
+    expected, *expected_gradients = value_and_gradients(INSIDES["split-sum"], rules, lengths)
     torch.testing.assert_close(log_prob.double(), expected, rtol=1e-6, atol=0)
     assert_all_close(gradients, expected_gradients, tolerance=1e-3)
 
 
-def test_single_precision_of_120_words():
+@pytest.mark.parametrize("name", ["native", "split-sum"])
+def test_single_precision_of_120_words(name):
     lengths = torch.tensor([120])
     rules = random_rules("lexical", b=1, l=120, NT=2, PT=3, H=1, seed=2, scale=15.0, V=20)
-    log_prob, expected = lexical.inside(single_precision(rules), lengths), lexical.inside(rules, lengths)
+    log_prob, expected = INSIDES[name](single_precision(rules), lengths), INSIDES["C1-2"](rules, lengths)
     torch.testing.assert_close(log_prob.double(), expected, rtol=1e-6, atol=0)
 
 
-def test_gradients_at_the_limits_of_single_precision_are_finite():
+@pytest.mark.parametrize("name", ["native", "split-sum"])
+def test_gradients_at_the_limits_of_single_precision_are_finite(name):
     # an outside probability that overflows belongs to an inside probability of 0, and must not make it NaN
     rules = random_rules("lexical", b=1, l=40, NT=3, PT=5, H=1, seed=2, scale=30.0, V=50)
-    log_prob, *gradients = value_and_gradients(lexical.inside, single_precision(rules), torch.tensor([40]))
+    log_prob, *gradients = value_and_gradients(INSIDES[name], single_precision(rules), torch.tensor([40]))
     assert log_prob.isfinite()
     assert all(gradient.isfinite().all() for gradient in gradients)
 
@@ -235,3 +238,19 @@ def test_unknown_cache_is_refused():
     rules = random_rules("lexical", b=1, l=2, NT=1, PT=1, H=1, seed=0)
     with pytest.raises(ValueError, match="C1-3"):
         lexical.inside(rules, torch.tensor([2]), cache="C1-3")
+
+
+def test_threads_and_scratch_memory_do_not_change_the_result():
+    rules = random_rules("compound-lexical", b=3, l=9, NT=3, PT=4, H=1, seed=5)
+    lengths = torch.tensor([9, 4, 7])
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 2):  # the last with the memory that the others left behind
+            torch.set_num_threads(threads)
+            results.append(value_and_gradients(lexical.inside, rules, lengths))
+    finally:
+        torch.set_num_threads(before)
+    for result in results[1:]:
+        for got, expected in zip(result, results[0], strict=True):
+            assert torch.equal(got, expected)

@@ -11,7 +11,7 @@ import torch
 
 from nbl import native
 from nbl.bench.random_rules import random_rules
-from nbl.inside import bilexical, bilexical_native
+from nbl.inside import bilexical, kernel
 
 ANSWER = 'extern "C" int answer() { return %s; }\n'
 
@@ -22,10 +22,10 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NBL_NATIVE", raising=False)
     native.library.cache_clear()
-    bilexical_native._library.cache_clear()
+    kernel.load.cache_clear()
     yield tmp_path / "cache" / "nbl"
     native.library.cache_clear()
-    bilexical_native._library.cache_clear()
+    kernel.load.cache_clear()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypa
     monkeypatch.setenv("CXX", compiler)
     rules = random_rules("D-C", 1, 4, 2, 2, 3, seed=0)
     lengths = torch.tensor([4])
-    with pytest.warns(UserWarning, match="no native bilexical_float64 kernel") as notices:
+    with pytest.warns(UserWarning, match="no native bilexical kernel") as notices:
         first, second = (bilexical.inside(rules, lengths) for _ in range(2))
     assert len(notices) == 1
     assert first == second == bilexical.inside(rules, lengths, allow_native=False)
@@ -79,5 +79,5 @@ def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypa
 def test_the_native_kernels_can_be_switched_off(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("NBL_NATIVE", "0")
     assert native.library(source(tmp_path, ANSWER % 42)) is None
-    assert not bilexical_native.available(torch.float32)
+    assert kernel.load("bilexical", torch.float32) is None
     assert not cache.exists()

@@ -15,7 +15,7 @@ from torch import Tensor
 from nbl.bench.measure import interleaved, peak_memory, sgemm, sgemm_rate
 from nbl.bench.random_rules import detached, random_rules
 from nbl.errors import UserError
-from nbl.inside import bilexical, bilexical_native, eisner_satta, lexical, naive, pcfg, rank
+from nbl.inside import bilexical, eisner_satta, kernel, lexical, naive, pcfg, rank
 
 D_H = 300
 MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory
@@ -36,7 +36,8 @@ IMPLEMENTATIONS = (
     Implementation("Eisner-Satta", "D-C", eisner_satta.inside, dense=True),
     Implementation("NL, C1-1 cached", "lexical", lambda r, n: lexical.inside(r, n, cache="C1-1")),
     Implementation("NL, C1-2 cached", "lexical", lambda r, n: lexical.inside(r, n, cache="C1-2")),
-    Implementation("NL, splits first", "lexical", lambda r, n: lexical.inside(r, n)),
+    Implementation("NL, splits first", "lexical", lambda r, n: lexical.inside(r, n, allow_native=False)),
+    Implementation("NL, native", "lexical", lambda r, n: lexical.inside(r, n)),
     Implementation("NBL, torch", "D-C", lambda r, n: bilexical.inside(r, n, allow_native=False)),
     Implementation("NBL, native", "D-C", lambda r, n: bilexical.inside(r, n)),
     Implementation("N", "pcfg", pcfg.inside),
@@ -110,7 +111,7 @@ def compare(implementations: Sequence[Implementation], case: Case, rounds: int) 
         row: dict[str, Any] = {"implementation": implementation.name, **case._asdict()}
         if implementation.name in times:
             row |= times[implementation.name]._asdict()
-            bilexical_native._free_scratch.clear()  # what it keeps between calls counts, too
+            kernel.free_scratch.clear()  # what it keeps between calls counts, too
             row |= {"peak_mb": peak_memory(tasks[implementation.name]), "sgemm_gflops": rate}
         rows.append(row)
     return rows

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbl.inside import bilexical_native, bilexical_torch
+from nbl.inside import bilexical_native, bilexical_torch, kernel
 from nbl.inside.bilexical_torch import SHARED, Solution, Tables
 from nbl.inside.marginals import Marginals
 from nbl.rules import BilexicalRules
@@ -62,7 +62,7 @@ class _LogZ(torch.autograd.Function):
 
 def _implementation(tables: Tables, allow_native: bool) -> Callable[..., Solution]:
     on_cpu = tables.root.device.type == "cpu"
-    native = allow_native and on_cpu and bilexical_native.available(tables.root.dtype)
+    native = allow_native and on_cpu and kernel.load("bilexical", tables.root.dtype) is not None
     return bilexical_native.solve if native else bilexical_torch.solve
 
 

@@ -29,6 +29,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nbl.inside import lexical_native
+from nbl.inside.kernel import load
 from nbl.inside.lexical_rules import ChartRules, chart_rules
 from nbl.inside.marginals import Marginals
 from nbl.inside.mirror import finite, joined, mirrored, normalised
@@ -37,11 +39,17 @@ from nbl.rules import LexicalRules
 CACHES = ("split-sum", "C1-1", "C1-2")
 
 
-def inside(rules: LexicalRules, lengths: Tensor, cache: str = "split-sum") -> Tensor:
-    """log p(w) of each sentence, [b]; `cache`, one of CACHES, changes the cost, not the result."""
+def inside(rules: LexicalRules, lengths: Tensor, cache: str = "split-sum", allow_native: bool = True) -> Tensor:
+    """log p(w) of each sentence, [b]; `cache`, one of CACHES, changes the cost, not the result.
+
+    On the CPU "split-sum" is done by a native kernel (`nbl.inside.lexical_native`).
+    """
     if cache not in CACHES:
         raise ValueError(f"cache is {cache!r}; it must be one of {CACHES}")
-    return _LogProb.apply(cache, lengths, *chart_rules(rules, lengths))
+    tables = chart_rules(rules, lengths)
+    if allow_native and cache == "split-sum" and tables.R.device.type == "cpu" and load("lexical", tables.R.dtype):
+        return _NativeLogProb.apply(lengths, *tables)
+    return _LogProb.apply(cache, lengths, *tables)
 
 
 def marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False) -> Marginals:
@@ -66,6 +74,30 @@ class _LogProb(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, d_log_prob: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, *_Outside(ctx.chart, d_log_prob).gradients()
+
+
+class _NativeLogProb(torch.autograd.Function):
+    """The forward call runs the outside pass as well where a gradient is needed: backward is a multiplication."""
+
+    @staticmethod
+    def forward(ctx, lengths: Tensor, *rules: Tensor) -> Tensor:
+        log_prob, gradients = lexical_native.solve(ChartRules(*rules), lengths, any(ctx.needs_input_grad))
+        ctx.save_for_backward(*gradients.values())
+        return log_prob
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, weight: Tensor) -> tuple[Tensor | None, ...]:
+        twice = torch.cat([weight, weight])
+        d_logp_A_S, d_logp_w_C, d_leaf, *of_heads = ctx.saved_tensors
+        of_words = [twice[:, None, None] * d for d in (d_logp_w_C, d_leaf)]
+        return (
+            None,
+            weight[:, None] * d_logp_A_S,
+            *of_words,
+            None,
+            *(twice.view(-1, *[1] * (d.dim() - 2)) * d for d in of_heads),
+        )
 
 
 class _Chart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ def chart_rules(rules: LexicalRules, lengths: Tensor) -> ChartRules:
     padding = torch.arange(l, device=lengths.device) >= lengths[:, None]
     logp_w_X = rules.logp_w_X.masked_fill(padding[:, :, None], -torch.inf)
     logp_w_C, logp_w_T = mirrored(logp_w_X).split([NT, S - NT], 2)
-    log_leaf = logp_w_T.detach().amax(2)
+    log_leaf = (logp_w_T.detach().amax(2) / log(2)).ceil() * log(2)  # a power of two
     leaf = (logp_w_T - finite(log_leaf)[..., None]).exp()
     head = (rules.logp_BD_Aw - rules.logsum_C).masked_fill(padding[:, :, None, None, None], -torch.inf)
     head = torch.cat([head[:, :, :, LEFT], head[:, :, :, RIGHT].flip(1)])

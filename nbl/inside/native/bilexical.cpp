@@ -5,9 +5,6 @@
 
 #include "outside.h"
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -81,23 +78,14 @@ class Sentence : public Outside {
     }
 };
 
-// While it lives, numbers below the smallest normal one count as 0: they are slow and mean nothing here.
-struct FlushDenormals {
-#if defined(__SSE__)
-    const unsigned before = _mm_getcsr();
-    FlushDenormals() { _mm_setcsr(before | 0x8040); }
-    ~FlushDenormals() { _mm_setcsr(before); }
-#endif
-};
-
 }  // namespace
 
 extern "C" {
 
 // Bytes of scratch memory for this problem, and for any that differs from it in being shorter
-int64_t nbl_bilexical_scratch(const Problem* problem) { return Chart(*problem).scratch_bytes(); }
+int64_t scratch_bytes(const Problem* problem) { return Chart(*problem).scratch_bytes(); }
 
-void nbl_bilexical(const Problem* problem) {
+void solve(const Problem* problem) {
     const FlushDenormals flush;
     Sentence(*problem).solve();
 }

@@ -3,21 +3,12 @@
 #pragma once
 
 #include "dense.h"
+#include "scales.h"
 
 #include <initializer_list>
 
 enum { LEFT, RIGHT };
-constexpr int kBand = 4;            // widths that are worked on together
-constexpr int kPeak = 30;           // entries are scaled to at most about 2^kPeak
-constexpr int kNever = -(1 << 28);  // the scale of an impossible span
-
-inline int max(int a, int b) { return a > b ? a : b; }
-inline int min(int a, int b) { return a < b ? a : b; }
-
-struct Range {
-    int first, last;
-    int size() const { return last - first + 1; }
-};
+constexpr int kBand = 4;  // widths that are worked on together
 
 // What Python passes (bilexical_native.py). Tables and gradients are laid out as in bilexical_torch.Tables; gradients
 // and posteriors are zero at the start, and null where not wanted.

@@ -107,29 +107,3 @@ struct Sums {
         else each<V>([&](int v) { ((Vector*)out)[v] = keep * ((Vector*)out)[v] + sum[v]; });
     }
 };
-
-// 2^e; 0 where it is below the smallest normal number
-inline Real power_of_two(int e) {
-    const bool is_float = sizeof(Real) == sizeof(float);
-    const int bias = is_float ? 127 : 1023;
-    const uint64_t bits = e <= -bias ? 0 : uint64_t(e + bias) << (is_float ? 23 : 52);
-    Real x;
-    std::memcpy(&x, &bits, sizeof x);  // the lower half for a float
-    return x;
-}
-
-// the largest of n numbers, whole lines, and 0
-inline Real peak_of(const Real* x, size_t n) {
-    Vector peaks = {};
-    for (size_t k = 0; k < n; k += kVector) {
-        const Vector next = *(const Vector*)(x + k);
-        peaks = peaks > next ? peaks : next;
-    }
-    Real peak = 0;
-    for (int k = 0; k < kVector; k++) peak = peak > peaks[k] ? peak : peaks[k];
-    return peak;
-}
-
-inline void multiply(Real* x, size_t n, Real factor) {
-    for (size_t k = 0; k < n; k++) x[k] *= factor;
-}

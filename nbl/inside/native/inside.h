@@ -124,8 +124,7 @@ class Inside : public Chart {
 
     void rescale_s(int i, int j) const {
         const size_t n = (j - i) * Ap;
-        const int exponent = exponent_of(peak_of(s_at(i, j, i), n));
-        if (exponent != kNever) multiply(s_at(i, j, i), n, power_of_two(-exponent));
+        const int exponent = rescale(s_at(i, j, i), n);
         s_exponent[cell(i, j)] = exponent;
         I_scale[cell(i, j)] = exponent == kNever ? kNever : X_scale[cell(i, j)] + exponent;
     }
@@ -141,13 +140,6 @@ class Inside : public Chart {
                     multiply(K.at(c, K_row(D, i, j)), kPanel, power_of_two(-exponent));
         K_exponent[cell(i, j)] = exponent;
         K_scale[cell(i, j)] = exponent == kNever ? kNever : I_scale[cell(i, j)] + exponent;
-    }
-
-    // of the power of two to divide by
-    static int exponent_of(Real peak) {
-        int exponent;
-        std::frexp(peak, &exponent);
-        return peak > 0 ? max(exponent - kPeak, -120) : kNever;
     }
 
     void make_I_and_K(int width) const {
