@@ -36,6 +36,7 @@ def test_the_pipeline(copy, tmp_path):
     everything_is_made_and_then_there_is_nothing_to_do(copy)
     dvc_takes_over_what_snakemake_made_and_a_clone_has_it(copy, tmp_path)
     a_changed_learning_rate_touches_its_runs_only(copy)
+    a_changed_kernel_touches_every_run(copy)
     a_selection_needs_no_other_runs(copy)
     a_damaged_file_is_named_and_made_again(copy)
     a_killed_run_goes_on(copy)
@@ -94,6 +95,17 @@ def a_changed_learning_rate_touches_its_runs_only(copy):
         f"{verb} nblpcfg-binding=D-B, seed {seed}" for verb in verbs for seed in (0, 1)
     }
     assert not any("speed" in job or "Prepare" in job for job in found)
+
+
+def a_changed_kernel_touches_every_run(copy):
+    header = copy / "nbl/inside/native/dense.h"
+    text = header.read_text()
+    header.write_text(text + "// changed\n")
+    try:
+        found = plan(copy)
+    finally:
+        header.write_text(text)
+    assert sum(job.startswith("Train") for job in found) == len(RUNS)
 
 
 def a_selection_needs_no_other_runs(copy):

@@ -12,7 +12,7 @@ rule benchmark_all:
 # the threads instead, before they are asked for here.
 rule benchmark:
     input:
-        code=modules("bench/*", "inside/*", "models/*", "decode/*"),
+        code=modules("bench/*", "inside/**/*", "models/*", "decode/*"),
     output:
         rules.benchmark_all.input,
         f"{RESULTS}/bench/summary.json",
