@@ -60,6 +60,7 @@ IMPLEMENTATIONS = {  # name -> seconds for l words and m nonterminals, in millis
     "NL, C1-1 cached": lambda l, m: 3 + l**4 * m**3 / 4e7,
     "NL, C1-2 cached": lambda l, m: 3 + l**4 * m**2 / 3e6 + l**3 * m**3 / 2e6,
     "NL, splits first": lambda l, m: 3 + l**4 * m**2 / 4e6 + l**3 * m**3 / 4e6,
+    "NL, native": lambda l, m: 1 + l**4 * m**2 / 4e7 + l**3 * m**3 / 4e7,
     "NBL, torch": lambda l, m: 4 + l**4 / 4e4 + l**3 * m / 9e3,
     "NBL, native": lambda l, m: 2 + l**4 / 8e4 + l**3 * m / 2e4,
 }
