@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,7 @@ class Config:
     seed: int
     threads: int
     device: str  # "cpu" or "cuda"
-    corpus: dict[str, str]  # its name and the checksums of its files and its vocabulary
+    corpus: dict[str, str]  # its identity
 
 
 def make_config(
@@ -69,7 +67,6 @@ def make_config(
 ) -> Config:
     """The settings of a run: the model's defaults, changed by assignments `KEY=VALUE`."""
     sizes, training = settings(model, assignments)
-    files = json.dumps(corpus.stats["files"], sort_keys=True)
     return Config(
         model=model,
         vocab_size=len(corpus.vocabulary),
@@ -78,11 +75,7 @@ def make_config(
         seed=seed,
         threads=threads,
         device=device,
-        corpus={
-            "name": corpus.stats["corpus"],
-            "sha256": sha256(files.encode()).hexdigest(),
-            "vocabulary_sha256": corpus.vocabulary.digest,
-        },
+        corpus=corpus.identity,
     )
 
 

@@ -44,6 +44,14 @@ class Experiment:
         """The settings as `nbl train --set` takes them, in a fixed order."""
         return [f"{key}={_text(self.settings[key])}" for key in sorted(self.settings)]
 
+    def differences(self, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """What a run's `config.yaml` records, and what is planned instead. PT is 2 NT if not given."""
+        planned = {"model": self.model} | self.settings
+        if "NT" in planned:
+            planned.setdefault("PT", 2 * planned["NT"])
+        recorded = config | config["hyperparameters"] | config["training"]
+        return {key: (recorded.get(key), planned[key]) for key in sorted(planned) if recorded.get(key) != planned[key]}
+
 
 def read_params(path: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
     """Read a `params.yaml` and replace some of its top-level keys; whatever is wrong then is told at once."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 import yaml
@@ -22,7 +20,7 @@ class RunFolder:
     model: str
     compound: bool  # its log p is that of the words given z, less KL: not exact
     threads: int
-    corpus: dict[str, str]  # name, sha256 and vocabulary_sha256
+    corpus: dict[str, str]  # its identity
 
     @property
     def has_heads(self) -> bool:
@@ -34,7 +32,7 @@ class RunFolder:
         config = self.path / "config.yaml"
         differences = [
             f"corpus.{key} is {self.corpus.get(key)!r} in {config}, {value!r} in {corpus_dir}"
-            for key, value in identity(corpus).items()
+            for key, value in corpus.identity.items()
             if self.corpus.get(key) != value
         ]
         if differences:
@@ -59,13 +57,3 @@ def read_run(path: str | Path) -> RunFolder:
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{file} is damaged ({reason}): train again") from error
-
-
-def identity(corpus: Corpus) -> dict[str, str]:
-    """The name of a corpus and the checksums of its files and its vocabulary."""
-    files = json.dumps(corpus.stats["files"], sort_keys=True)
-    return {
-        "name": corpus.stats["corpus"],
-        "sha256": sha256(files.encode()).hexdigest(),
-        "vocabulary_sha256": corpus.vocabulary.digest,
-    }

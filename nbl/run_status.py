@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -35,12 +34,11 @@ def status(folder: Path, experiment: Experiment, seed: int) -> str:
 
 def _differences(path: Path, experiment: Experiment, seed: int) -> list[str]:
     """The settings in which a run's `config.yaml` differs from its experiment."""
-    wanted: dict[str, Any] = experiment.settings | {"model": experiment.model, "seed": seed}
-    if "NT" in wanted:
-        wanted.setdefault("PT", 2 * wanted["NT"])
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found = config | config["hyperparameters"] | config["training"]
+        found = experiment.differences(config)
+        if config["seed"] != seed:
+            found["seed"] = config["seed"], seed
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
         return ["config.yaml cannot be read"]
-    return [f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]]
+    return [f"{key} {recorded} instead of {planned}" for key, (recorded, planned) in found.items()]

@@ -55,6 +55,16 @@ class Corpus:
     vocabulary: Vocabulary
     stats: dict[str, Any]
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """Its name and the checksums of its files and its vocabulary."""
+        files = json.dumps(self.stats["files"], sort_keys=True)
+        return {
+            "name": self.stats["corpus"],
+            "sha256": sha256(files.encode()).hexdigest(),
+            "vocabulary_sha256": self.vocabulary.digest,
+        }
+
 
 def write_corpus(source: Source, folder: str | Path, max_words: int = MAX_WORDS, min_count: int = 1) -> dict[str, Any]:
     """Number the words, drop sentences of fewer than two, write the folder; return the statistics.

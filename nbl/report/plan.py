@@ -72,11 +72,13 @@ class Plan:
         """The experiments `params.yaml` asks for on a corpus; results of other settings are refused."""
         everything = {**params, "corpus": corpus, "tables": None, "experiments": None}
         planned = {experiment.name: experiment for experiment in matrix.experiments(everything)}
-        told = [
-            f"{seed.path}: {'; '.join(differences)}"
-            for seed in found
-            if seed.run in planned and (differences := _differences(planned[seed.run], seed.config))
-        ]
+        told = []
+        for seed in found:
+            if seed.run in planned and (differences := planned[seed.run].differences(seed.config)):
+                each = [
+                    f"{key} is {there!r} there, {here!r} in params.yaml" for key, (there, here) in differences.items()
+                ]
+                told.append(f"{seed.path}: {'; '.join(each)}")
         if told:
             more = [f"and {len(told) - MAX_TOLD} more"] if len(told) > MAX_TOLD else []
             raise UserError(
@@ -163,18 +165,6 @@ def _own(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that are the model's own; PT is 2 NT if not given."""
     own = {key: value for key, value in settings.items() if key not in matrix.TRAINING}
     return {"PT": 2 * own["NT"]} | own if "NT" in own else own
-
-
-def _differences(planned: matrix.Experiment, config: dict[str, Any]) -> list[str]:
-    """Where what a run recorded is not what is planned."""
-    wanted = {"model": planned.model} | _own(planned.settings)
-    wanted |= {key: value for key, value in planned.settings.items() if key in matrix.TRAINING}
-    recorded = config["training"] | config["hyperparameters"] | {"model": config["model"]}
-    return [
-        f"{key} is {recorded.get(key)!r} there, {value!r} in params.yaml"
-        for key, value in wanted.items()
-        if recorded.get(key) != value
-    ]
 
 
 def _order(experiment: Experiment) -> tuple[int, bool, list[int], str]:
