@@ -3,7 +3,7 @@
 #pragma once
 
 #include "dense.h"
-#include "scales.h"
+#include "scaled_chart.h"
 
 #include <initializer_list>
 
@@ -22,20 +22,15 @@ struct Problem {
 };
 
 // The memory of a sentence, and where things are in it
-class Chart {
+class Chart : public Scratch {
   public:
-    explicit Chart(const Problem& p) : problem(p) { layout(); }
-
-    int64_t scratch_bytes() const { return used * sizeof(Real) + kLineBytes; }  // and what alignment takes
+    explicit Chart(const Problem& p) : Scratch(p.scratch), problem(p) { layout(); }
 
   protected:
     const Problem& problem;
     const int l = problem.length, A = problem.A, H = problem.H, D_B = problem.D_B, D_C = problem.D_C, D_w = problem.D_w;
     const int Ap = whole_lines(A), Hp = whole_lines(H), panels = (H + kPanel - 1) / kPanel;
     const bool outside_wanted = problem.d_root || problem.spans;
-
-    Real* const base = (Real*)((uintptr_t(problem.scratch) + kLineBytes - 1) / kLineBytes * kLineBytes);
-    int64_t used = 0;  // numbers of Real from base
 
     Panels w, W, B, C, leaf_B, leaf_C;           // the tables; rows: [D][q], [p][A], [D][A], [D][A], [D], [D]
     Real *Wt, *Bt, *Ct;                          // the same with the symbols innermost: [p][H][Ap], [D][H][Ap]
@@ -49,11 +44,6 @@ class Chart {
     Panels dK_by_head, K_by_word;                // rows: [p], [q]
     Real *K_by_word_t, *counts;                  // see add_arcs
 
-    template <class U = Real> U* take(size_t n) {
-        U* const start = (U*)(base + used);
-        used += whole_lines((n * sizeof(U) + sizeof(Real) - 1) / sizeof(Real));
-        return start;
-    }
     Panels take_panels(size_t rows) { return {take(rows * panels * kPanel), rows}; }
 
     void layout() {
@@ -112,11 +102,7 @@ class Chart {
     Real* I_at(int c, int D, int p, int i, int j) const { return I.at(c, (D_B == 2 ? D : 0) * X.rows + row(p, i, j)); }
     // [j][i] for LEFT, [i][j] for RIGHT: the ways in which the split-sum runs
     size_t K_row(int D, int i, int j) const { return D == LEFT ? cell(j, i) : K.rows / 2 + cell(i, j); }
-    // s by width, then [i][r]: the heads of a span are neighbours
-    size_t s_row(int i, int j, int p) const {
-        const size_t u = j - i - 1, before = u * (u + 1) / 2 * (l + 1) - u * (u + 1) * (2 * u + 1) / 6;
-        return before + size_t(i) * (j - i) + (p - i);
-    }
+    size_t s_row(int i, int j, int p) const { return row_by_width(l, i, j, p); }
     Real* s_at(int i, int j, int p) const { return s + s_row(i, j, p) * Ap; }
     Real* ds_at(int i, int j, int p) const { return ds + row(p, i, j) * Ap; }
     size_t dI_row(int p, int i, int j, int low) const { return (s_row(i, j, p) - s_row(0, low, 0)) * D_B; }

@@ -5,7 +5,7 @@
 // for each span and head; `total` below is s before it was scaled.
 
 #include "dense.h"
-#include "scales.h"
+#include "scaled_chart.h"
 
 #include <cmath>
 #include <limits>
@@ -30,11 +30,9 @@ inline Real bounded(double gradient) {
     return gradient < bound ? gradient : bound;
 }
 
-class Sentence {
+class Sentence : public Scratch {
   public:
-    explicit Sentence(const Problem& p) : problem(p) { layout(); }
-
-    int64_t scratch_bytes() const { return used * sizeof(Real) + kLineBytes; }  // and what alignment takes
+    explicit Sentence(const Problem& p) : Scratch(p.scratch), problem(p) { layout(); }
 
     void solve() {
         pack();
@@ -46,8 +44,8 @@ class Sentence {
         *problem.log_prob = log_prob;
         if (!gradients || log_prob == -INFINITY) return;
         std::memset(ds, 0, (base + used - ds) * sizeof(Real));
+        derive_goal(log_prob);
         for (int width = l; width >= 2; width--) {
-            if (width == l) derive_goal(log_prob);
             for (int i = 0; i + width <= l; i++) derive_close(i, i + width);
             derive_fill(width);
         }
@@ -59,23 +57,14 @@ class Sentence {
     const int l = problem.length, A = problem.A, PT = problem.PT, Ap = whole_lines(A), BC = A * Ap;
     const bool gradients = problem.d_R;
 
-    Real* const base = (Real*)((uintptr_t(problem.scratch) + kLineBytes - 1) / kLineBytes * kLineBytes);
-    int64_t used = 0;  // numbers of Real from base
-
-    Real *word, *R, *Rt;              // [q][Ap]; [D][p][A][B][Cp]; [D][p][B][Cp][Ap]
-    Real *s, *closed[2];              // see s_at, closed_at
-    int *word_exponent;               // [q], of the power of two that word was divided by
-    int *s_scale, *s_exponent;        // as the rows of s: the scale of s, and the power of two that total was divided by
-    int *closed_scale;                // [i][j]; that of a leaf where j = i + 1
-    Real *head, *Q, *f;               // of one head: [split][Ap], [span][B][Cp], [split]
-    Real *d_total, *dQ, *dQt, *d_head;// [span][Ap], [span][B][Cp], [C][Bp], [split][Ap]
-    Real *ds, *d_closed, *dR, *d_word;// zero at the start of the outside pass
-
-    template <class U = Real> U* take(size_t n) {
-        U* const start = (U*)(base + used);
-        used += whole_lines((n * sizeof(U) + sizeof(Real) - 1) / sizeof(Real));
-        return start;
-    }
+    Real *word, *R, *Rt;                // [q][Ap]; [D][p][A][B][Cp]; [D][p][B][Cp][Ap]
+    Real *s, *closed[2];                // see s_at, closed_at
+    int* word_exponent;                 // [q], of the power of two that word was divided by
+    int *s_scale, *s_exponent;          // rows as in s: its scale; the power of two that total was divided by
+    int* closed_scale;                  // [i][j]; that of a leaf where j = i + 1
+    Real *head, *Q, *f;                 // of one head: [split][Ap], [span][B][Cp], [split]
+    Real *d_total, *dQ, *dQt, *d_head;  // [span][Ap], [span][B][Cp], [C][Bp], [split][Ap]
+    Real *ds, *d_closed, *dR, *d_word;  // as s, closed, R and word; zero at the start of the outside pass
 
     void layout() {
         const size_t rows = size_t(l) * (l + 1) * (l + 2) / 6, cells = (l + 1) * (l + 1);
@@ -103,11 +92,7 @@ class Sentence {
     }
 
     int cell(int i, int j) const { return i * (l + 1) + j; }
-    // s by width, then [i][p]: the heads of a span are neighbours
-    size_t row(int i, int j, int p) const {
-        const size_t u = j - i - 1, before = u * (u + 1) / 2 * (l + 1) - u * (u + 1) * (2 * u + 1) / 6;
-        return before + size_t(i) * (j - i) + (p - i);
-    }
+    size_t row(int i, int j, int p) const { return row_by_width(l, i, j, p); }
     Real* s_at(int i, int j, int p) const { return s + row(i, j, p) * Ap; }
     Real* ds_at(int i, int j, int p) const { return ds + row(i, j, p) * Ap; }
     // [j][i] for children of heads on their left, [i][j] for those of heads on their right: the ways the splits run

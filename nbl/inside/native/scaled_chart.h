@@ -1,4 +1,4 @@
-// Charts of scaled probabilities: an entry's true value is the stored one times 2^scale.
+// What the charts of a sentence have in common. Entries are scaled: the true value is the stored one times 2^scale.
 
 #pragma once
 
@@ -20,6 +20,30 @@ struct Range {
     int first, last;
     int size() const { return last - first + 1; }
 };
+
+// Scratch memory, handed out in whole cache lines; without any, a count of what is needed
+class Scratch {
+  public:
+    int64_t scratch_bytes() const { return used * sizeof(Real) + kLineBytes; }  // and what alignment takes
+
+  protected:
+    explicit Scratch(Real* memory) : base((Real*)((uintptr_t(memory) + kLineBytes - 1) / kLineBytes * kLineBytes)) {}
+
+    template <class U = Real> U* take(size_t n) {
+        U* const start = (U*)(base + used);
+        used += whole_lines((n * sizeof(U) + sizeof(Real) - 1) / sizeof(Real));
+        return start;
+    }
+
+    Real* const base;
+    int64_t used = 0;  // numbers of Real from base
+};
+
+// Of the heads p of all spans [i, j) of l words: by width, then [i][p], so that the heads of a span are neighbours
+inline size_t row_by_width(int l, int i, int j, int p) {
+    const size_t u = j - i - 1, before = u * (u + 1) / 2 * (l + 1) - u * (u + 1) * (2 * u + 1) / 6;
+    return before + size_t(i) * (j - i) + (p - i);
+}
 
 // 2^e; 0 where it is below the smallest normal number
 inline Real power_of_two(int e) {
