@@ -40,17 +40,17 @@ class Sentence : public Outside {
     // head p, times the part of K that comes from the head q.
     void arcs() const {
         for (int c = 0; c < panels; c++)
-            for (int j = 1; j <= l; j++)
-                for (int i = 0; i < j; i++) {
-                    if (i > 0) {
-                        for (int p = 0; p < i; p++) parents_left(c, p, i, j, {0, p}).store(dK_by_head.at(c, p));
-                        add_arcs(c, LEFT, i, j, {0, i - 1});
+            with_lines(lines(c), [&](auto L) {
+                for (int j = 1; j <= l; j++)
+                    for (int i = 0; i < j; i++) {
+                        for (int p = 0; p < i; p++)
+                            parents_left<L>(head(c, p), i, j, {0, p}).store(dK_by_head.at(c, p));
+                        if (i > 0) add_arcs(c, LEFT, i, j, {0, i - 1});
+                        for (int p = j; p < l; p++)
+                            parents_right<L>(head(c, p), i, j, {p + 1, l}).store(dK_by_head.at(c, p));
+                        if (j < l) add_arcs(c, RIGHT, i, j, {j, l - 1});
                     }
-                    if (j < l) {
-                        for (int p = j; p < l; p++) parents_right(c, p, i, j, {p + 1, l}).store(dK_by_head.at(c, p));
-                        add_arcs(c, RIGHT, i, j, {j, l - 1});
-                    }
-                }
+            });
     }
 
     // from dK_by_head to all words of [i, j): counts[p][q] = sum_H dK_by_head[p][H] K_by_word_t[H][q]

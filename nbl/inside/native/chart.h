@@ -96,12 +96,32 @@ class Chart : public Scratch {
         const size_t before = size_t(p) * (p + 1) * (3 * l - 2 * p + 2) / 6;  // sum over p' < p of (p' + 1) (l - p')
         return before + size_t(i) * (l - p) + (j - p - 1);
     }
-    size_t next_i(int p) const { return size_t(l - p) * kPanel; }  // from row(p, i, j) to row(p, i + 1, j)
     Real* X_at(int c, int p, int i, int j) const { return X.at(c, row(p, i, j)); }
     Real* dX_at(int c, int p, int i, int j) const { return dX.at(c, row(p, i, j)); }
     Real* I_at(int c, int D, int p, int i, int j) const { return I.at(c, (D_B == 2 ? D : 0) * X.rows + row(p, i, j)); }
     // [j][i] for LEFT, [i][j] for RIGHT: the ways in which the split-sum runs
     size_t K_row(int D, int i, int j) const { return D == LEFT ? cell(j, i) : K.rows / 2 + cell(i, j); }
+
+    // One panel of the rows of a head, and of K: what the sums over splits read
+    struct Head {
+        int p;
+        size_t next_i;  // from the row of [i, j) to that of [i + 1, j); that of [i, j + 1) is the next one
+        Real *X, *dX, *I[2];
+        size_t next_K;  // from K of [k, j) to that of [k, j + 1), LEFT, or of [i, k) to that of [i + 1, k), RIGHT
+        Real* K[2];
+
+        NBL_INLINE ptrdiff_t at(int i, int j) const { return i * ptrdiff_t(next_i) + ptrdiff_t(j - p - 1) * kPanel; }
+        NBL_INLINE Real* K_left(int i, int j) const { return K[LEFT] + j * ptrdiff_t(next_K) + i * kPanel; }
+        NBL_INLINE Real* K_right(int i, int j) const { return K[RIGHT] + i * ptrdiff_t(next_K) + j * kPanel; }
+    };
+    Head head(int c, int p) const {
+        const size_t next_i = size_t(l - p) * kPanel, next_K = size_t(l + 1) * kPanel;
+        return {p, next_i, X_at(c, p, 0, p + 1), outside_wanted ? dX_at(c, p, 0, p + 1) : nullptr,
+                {I_at(c, LEFT, p, 0, p + 1), I_at(c, RIGHT, p, 0, p + 1)}, next_K,
+                {K.at(c, K_row(LEFT, 0, 0)), K.at(c, K_row(RIGHT, 0, 0))}};
+    }
+    int lines(int c) const { return columns(c) / kLine; }
+
     size_t s_row(int i, int j, int p) const { return row_by_width(l, i, j, p); }
     Real* s_at(int i, int j, int p) const { return s + s_row(i, j, p) * Ap; }
     Real* ds_at(int i, int j, int p) const { return ds + row(p, i, j) * Ap; }

@@ -9,6 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+
+#define NBL_INLINE inline __attribute__((always_inline))
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
@@ -81,29 +84,41 @@ void gemm(bool add, int M, int N, int K, RowA a, size_t a_step, const Real* b, s
 }
 
 // f(0), ..., f(N - 1), written out: what a loop adds to an array, GCC would keep in memory, not in registers
-template <int N, class F> inline __attribute__((always_inline)) void each(F f) {
+template <int N, class F> NBL_INLINE void each(F f) {
     if constexpr (N > 0) {
         each<N - 1>(f);
         f(N - 1);
     }
 }
 
-// Sums of products f x y of rows of a panel
-struct Sums {
-    static constexpr int V = kPanelBytes / kVectorBytes;
+// Sums of products f x y of rows of a panel, over the given number of cache lines
+template <int Lines> struct Sums {
+    static constexpr int V = Lines * kLineBytes / kVectorBytes;
     Vector sum[V];
 
-    Sums() {
+    NBL_INLINE Sums() {
         each<V>([&](int v) { sum[v] = Vector{}; });
     }
     // n terms, whose operands are the given numbers of Real apart
-    void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step, const Real* f, size_t f_step) {
-        for (; n > 0; n--, x += x_step, y += y_step, f += f_step)
+    NBL_INLINE void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step, const Real* f) {
+        for (; n > 0; n--, x += x_step, y += y_step, f++)
             each<V>([&](int v) { sum[v] += *f * ((const Vector*)x)[v] * ((const Vector*)y)[v]; });
     }
+    NBL_INLINE void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step) {
+        for (; n > 0; n--, x += x_step, y += y_step)
+            each<V>([&](int v) { sum[v] += ((const Vector*)x)[v] * ((const Vector*)y)[v]; });
+    }
     // out = keep * out + sum; out is not read where keep is 0
-    void store(Real* out, Real keep = 0) const {
+    NBL_INLINE void store(Real* out, Real keep = 0) const {
         if (keep == 0) each<V>([&](int v) { ((Vector*)out)[v] = sum[v]; });
         else each<V>([&](int v) { ((Vector*)out)[v] = keep * ((Vector*)out)[v] + sum[v]; });
     }
 };
+
+// f(Lines) with the number of cache lines as a constant: loops over them are written out, and sums stay in registers
+template <int Lines = kPanelBytes / kLineBytes, class F> NBL_INLINE void with_lines(int lines, F f) {
+    if constexpr (Lines > 1) {
+        if (lines < Lines) return with_lines<Lines - 1>(lines, f);
+    }
+    f(std::integral_constant<int, Lines>());
+}

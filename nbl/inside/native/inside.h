@@ -15,16 +15,12 @@ class Inside : public Chart {
     using Chart::Chart;
 
     void inside() {
-        const Real one = 1;
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++) {
                 for (int D = 0; D < D_B; D++)
                     std::memcpy(I_at(c, D, p, p, p + 1), leaf_B.at(c, D), kPanelBytes);
-                for (int D = LEFT; D <= RIGHT; D++) {
-                    Sums sums;
-                    sums.add(1, w.at(c, D % D_w * l + p), 0, leaf_C.at(c, D % D_C), 0, &one, 0);
-                    sums.store(K.at(c, K_row(D, p, p + 1)));
-                }
+                for (int D = LEFT; D <= RIGHT; D++)
+                    multiply(K.at(c, K_row(D, p, p + 1)), w.at(c, D % D_w * l + p), leaf_C.at(c, D % D_C), kPanel);
             }
         for (int p = 0; p < l; p++) {
             I_scale[cell(p, p + 1)] = 0;
@@ -68,12 +64,12 @@ class Inside : public Chart {
     }
 
     // adds the terms of X[i, j, p] for the given splits
-    void add_splits(Sums& sums, int c, int p, int i, int j, Range splits) const {
-        const Range right = {splits.first, min(splits.last, p)}, left = {max(splits.first, p + 1), splits.last};
-        sums.add(right.size(), I_at(c, RIGHT, p, right.first, j), next_i(p), K.at(c, K_row(RIGHT, i, right.first)),
-                 kPanel, f_right + f_at(i, j, right.first), 1);
-        sums.add(left.size(), I_at(c, LEFT, p, i, left.first), kPanel, K.at(c, K_row(LEFT, left.first, j)),
-                 kPanel, f_left + f_at(i, j, left.first), 1);
+    template <int L> NBL_INLINE void add_splits(Sums<L>& sums, const Head& h, int i, int j, Range splits) const {
+        const Range right = {splits.first, min(splits.last, h.p)}, left = {max(splits.first, h.p + 1), splits.last};
+        sums.add(right.size(), h.I[RIGHT] + h.at(right.first, j), h.next_i, h.K_right(i, right.first), kPanel,
+                 f_right + f_at(i, j, right.first));
+        sums.add(left.size(), h.I[LEFT] + h.at(i, left.first), kPanel, h.K_left(left.first, j), kPanel,
+                 f_left + f_at(i, j, left.first));
     }
 
     void split_sum_far(int low, int high) const {
@@ -83,13 +79,17 @@ class Inside : public Chart {
                 split_factors(i, j, far, split_scale(i, j, far, 2 * kNever));
             }
         for (int c = 0; c < panels; c++)
-            for (int p = 0; p < l; p++)
-                for (int i = 0; i <= p; i++)
-                    for (int j = max(i + low, p + 1); j <= min(i + high, l); j++) {
-                        Sums sums;
-                        add_splits(sums, c, p, i, j, far_splits(i, j, low));
-                        sums.store(X_at(c, p, i, j));
-                    }
+            with_lines(lines(c), [&](auto L) {
+                for (int p = 0; p < l; p++) {
+                    const Head h = head(c, p);
+                    for (int i = 0; i <= p; i++)
+                        for (int j = max(i + low, p + 1); j <= min(i + high, l); j++) {
+                            Sums<L> sums;
+                            add_splits(sums, h, i, j, far_splits(i, j, low));
+                            sums.store(h.X + h.at(i, j));
+                        }
+                }
+            });
     }
 
     void split_sum_near(int low, int width) const {
@@ -101,12 +101,15 @@ class Inside : public Chart {
             const Real keep = power_of_two(far_scale - scale);
             split_factors(i, j, {i + 1, j - 1}, scale);
             for (int c = 0; c < panels; c++)
-                for (int p = i; p < j; p++) {
-                    Sums sums;
-                    add_splits(sums, c, p, i, j, before);
-                    add_splits(sums, c, p, i, j, after);
-                    sums.store(X_at(c, p, i, j), keep);
-                }
+                with_lines(lines(c), [&](auto L) {
+                    for (int p = i; p < j; p++) {
+                        const Head h = head(c, p);
+                        Sums<L> sums;
+                        add_splits(sums, h, i, j, before);
+                        add_splits(sums, h, i, j, after);
+                        sums.store(h.X + h.at(i, j), keep);
+                    }
+                });
         }
     }
 
@@ -137,14 +140,13 @@ class Inside : public Chart {
         if (exponent != kNever)
             for (int D = LEFT; D <= RIGHT; D++)
                 for (int c = 0; c < panels; c++)
-                    multiply(K.at(c, K_row(D, i, j)), kPanel, power_of_two(-exponent));
+                    multiply(K.at(c, K_row(D, i, j)), columns(c), power_of_two(-exponent));
         K_exponent[cell(i, j)] = exponent;
         K_scale[cell(i, j)] = exponent == kNever ? kNever : I_scale[cell(i, j)] + exponent;
     }
 
     void make_I_and_K(int width) const {
         const int spans = l - width + 1;
-        const Real one = 1;
         for (int c = 0; c < panels; c++) {
             for (int D = 0; D < D_B; D++)
                 gemm(
@@ -153,11 +155,12 @@ class Inside : public Chart {
                     [&](int m) { return I_at(c, D, m / width + m % width, m / width, m / width + width); });
             for (int i = 0; i < spans; i++) {
                 sum_words(c, i, i + width);
-                for (int D = LEFT; D <= RIGHT; D++) {
-                    Sums sums;
-                    sums.add(A, word_sums.at(c, D % D_w * A), kPanel, C.at(c, D % D_C * A), kPanel, &one, 0);
-                    sums.store(K.at(c, K_row(D, i, i + width)));
-                }
+                for (int D = LEFT; D <= RIGHT; D++)
+                    with_lines(lines(c), [&](auto L) {
+                        Sums<L> sums;
+                        sums.add(A, word_sums.at(c, D % D_w * A), kPanel, C.at(c, D % D_C * A), kPanel);
+                        sums.store(K.at(c, K_row(D, i, i + width)));
+                    });
             }
         }
         for (int i = 0; i < spans; i++) rescale_K(i, i + width);

@@ -116,7 +116,7 @@ class Outside : public Inside {
     Real* unscaled_dK(int c, int D, int i, int j) const {
         Real* const d = dK.at(c, K_row(D, i, j));
         const int exponent = K_exponent[cell(i, j)];
-        multiply(d, kPanel, exponent == kNever ? Real(0) : power_of_two(-exponent));
+        multiply(d, columns(c), exponent == kNever ? Real(0) : power_of_two(-exponent));
         return d;
     }
 
@@ -156,73 +156,85 @@ class Outside : public Inside {
     }
 
     // keep * dI of [i, j) with head p + what comes from its parents [i, end) and [start, j)
-    void derive_I(int c, int p, int i, int j, Range ends, Range starts, int low, Real keep) const {
-        Real* out = dI.at(c, dI_row(p, i, j, low));
-        const size_t next_K = (l + 1) * kPanel;
-        Sums sums;
-        sums.add(ends.size(), dX_at(c, p, i, ends.first), kPanel, K.at(c, K_row(LEFT, j, ends.first)), next_K,
-                 f_head + f_at(i, j, ends.first), 1);
+    template <int L>
+    NBL_INLINE void derive_I(int c, const Head& h, int i, int j, Range ends, Range starts, int low, Real keep) const {
+        Real* out = dI.at(c, dI_row(h.p, i, j, low));
+        Sums<L> sums;
+        sums.add(ends.size(), h.dX + h.at(i, ends.first), kPanel, h.K_left(j, ends.first), h.next_K,
+                 f_head + f_at(i, j, ends.first));
         if (D_B == 2) {
             sums.store(out, keep);
             out += kPanel;
-            sums = Sums();
+            sums = Sums<L>();
         }
-        sums.add(starts.size(), dX_at(c, p, starts.first, j), next_i(p), K.at(c, K_row(RIGHT, starts.first, i)), next_K,
-                 f_head + f_at(i, j, starts.first), 1);
+        sums.add(starts.size(), h.dX + h.at(starts.first, j), h.next_i, h.K_right(starts.first, i), h.next_K,
+                 f_head + f_at(i, j, starts.first));
         sums.store(out, keep);
     }
 
     // dI and dK of a band from the parents wider than it; together, because both read dX
     void derive_far(int low, int high) const {
         for (int c = 0; c < panels; c++)
-            for (int p = 0; p < l; p++)
-                for (int i = 0; i < l; i++)
-                    for (int j = i + low; j <= min(i + high, l); j++) {
-                        if (p < i) derive_K_left(c, p, i, j, {0, min(p, j - high - 1)});
-                        else if (p >= j) derive_K_right(c, p, i, j, {max(p + 1, i + high + 1), l});
-                        else derive_I(c, p, i, j, {i + high + 1, l}, {0, j - high - 1}, low, 0);
-                    }
+            with_lines(lines(c), [&](auto L) {
+                for (int p = 0; p < l; p++) {
+                    const Head h = head(c, p);
+                    for (int i = 0; i < l; i++)
+                        for (int j = i + low; j <= min(i + high, l); j++) {
+                            if (p < i) derive_K_left<L>(c, h, i, j, {0, min(p, j - high - 1)});
+                            else if (p >= j) derive_K_right<L>(c, h, i, j, {max(p + 1, i + high + 1), l});
+                            else derive_I<L>(c, h, i, j, {i + high + 1, l}, {0, j - high - 1}, low, 0);
+                        }
+                }
+            });
     }
 
     void derive_I_near(int low, int width, int high) const {
         if (width == high) return;
         for (int c = 0; c < panels; c++)
-            for (int p = 0; p < l; p++)
-                for (int i = spans_of(p, width).first; i <= spans_of(p, width).last; i++) {
-                    const int j = i + width;
-                    derive_I(c, p, i, j, {j + 1, min(i + high, l)}, {max(j - high, 0), i - 1}, low, 1);
+            with_lines(lines(c), [&](auto L) {
+                for (int p = 0; p < l; p++) {
+                    const Head h = head(c, p);
+                    for (int i = spans_of(p, width).first; i <= spans_of(p, width).last; i++) {
+                        const int j = i + width;
+                        derive_I<L>(c, h, i, j, {j + 1, min(i + high, l)}, {max(j - high, 0), i - 1}, low, 1);
+                    }
                 }
+            });
     }
 
     // dK of the spans of a width from the parents in the band
     void derive_K_near(int width, int high) const {
         if (width == high) return;
         for (int c = 0; c < panels; c++)
-            for (int i = 0; i + width <= l; i++) {
-                const int j = i + width;
-                for (int p = max(0, j - high); p < i; p++) derive_K_left(c, p, i, j, {max(0, j - high), p});
-                for (int p = j; p < min(l, i + high); p++) derive_K_right(c, p, i, j, {p + 1, min(l, i + high)});
-            }
+            with_lines(lines(c), [&](auto L) {
+                for (int i = 0; i + width <= l; i++) {
+                    const int j = i + width;
+                    for (int p = max(0, j - high); p < i; p++)
+                        derive_K_left<L>(c, head(c, p), i, j, {max(0, j - high), p});
+                    for (int p = j; p < min(l, i + high); p++)
+                        derive_K_right<L>(c, head(c, p), i, j, {p + 1, min(l, i + high)});
+                }
+            });
     }
 
     // adds to dK of [k, j) what comes from the parents [start, j) with head p
-    void derive_K_left(int c, int p, int k, int j, Range starts) const {
-        if (starts.size() > 0) parents_left(c, p, k, j, starts).store(dK.at(c, K_row(LEFT, k, j)), 1);
+    template <int L> NBL_INLINE void derive_K_left(int c, const Head& h, int k, int j, Range starts) const {
+        if (starts.size() > 0) parents_left<L>(h, k, j, starts).store(dK.at(c, K_row(LEFT, k, j)), 1);
     }
     // adds to dK of [i, k) what comes from the parents [i, end) with head p
-    void derive_K_right(int c, int p, int i, int k, Range ends) const {
-        if (ends.size() > 0) parents_right(c, p, i, k, ends).store(dK.at(c, K_row(RIGHT, i, k)), 1);
+    template <int L> NBL_INLINE void derive_K_right(int c, const Head& h, int i, int k, Range ends) const {
+        if (ends.size() > 0) parents_right<L>(h, i, k, ends).store(dK.at(c, K_row(RIGHT, i, k)), 1);
     }
-    Sums parents_left(int c, int p, int k, int j, Range starts) const {
-        Sums sums;
-        sums.add(starts.size(), dX_at(c, p, starts.first, j), next_i(p), I_at(c, LEFT, p, starts.first, k), next_i(p),
-                 f_other + f_at(k, j, starts.first), 1);
+    template <int L> NBL_INLINE Sums<L> parents_left(const Head& h, int k, int j, Range starts) const {
+        Sums<L> sums;
+        sums.add(starts.size(), h.dX + h.at(starts.first, j), h.next_i, h.I[LEFT] + h.at(starts.first, k), h.next_i,
+                 f_other + f_at(k, j, starts.first));
         return sums;
     }
-    Sums parents_right(int c, int p, int i, int k, Range ends) const {
-        Sums sums;
-        sums.add(ends.size(), dX_at(c, p, i, ends.first), kPanel, I_at(c, RIGHT, p, k, ends.first), kPanel,
-                 f_other + f_at(i, k, ends.first), 1);
+    template <int L> NBL_INLINE Sums<L> parents_right(const Head& h, int i, int k, Range ends) const {
+        Sums<L> sums;
+        sums.add(ends.size(), h.dX + h.at(i, ends.first), kPanel, h.I[RIGHT] + h.at(k, ends.first), kPanel,
+                 f_other + f_at(i, k, ends.first));
         return sums;
     }
 
@@ -230,11 +242,11 @@ class Outside : public Inside {
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++) {
                 for (int D = 0; D < D_B; D++)
-                    for (int h = 0; h < kPanel; h++) d_leaf_B.at(c, D)[h] += dI.at(c, p * D_B + D)[h];
+                    for (int h = 0; h < columns(c); h++) d_leaf_B.at(c, D)[h] += dI.at(c, p * D_B + D)[h];
                 for (int D = LEFT; D <= RIGHT; D++) {
                     const Real* const d = unscaled_dK(c, D, p, p + 1);
                     const int word = D % D_w * l + p, leaf = D % D_C;
-                    for (int h = 0; h < kPanel; h++) {
+                    for (int h = 0; h < columns(c); h++) {
                         d_leaf_C.at(c, leaf)[h] += d[h] * w.at(c, word)[h];
                         dw.at(c, word)[h] += d[h] * leaf_C.at(c, leaf)[h];
                     }

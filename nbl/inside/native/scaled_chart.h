@@ -70,6 +70,9 @@ inline Real peak_of(const Real* x, size_t n) {
 inline void multiply(Real* x, size_t n, Real factor) {
     for (size_t k = 0; k < n; k++) x[k] *= factor;
 }
+inline void multiply(Real* out, const Real* x, const Real* y, size_t n) {
+    for (size_t k = 0; k < n; k++) out[k] = x[k] * y[k];
+}
 
 // of the power of two to divide by
 inline int exponent_of(Real peak) {
