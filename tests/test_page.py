@@ -98,12 +98,14 @@ def test_page(project):
     ]
     for text in (page, readme):
         assert f"| NBL-PCFG | 6/12 | {fmean(f1):.1f} ± {stdev(f1):.1f} (3)<br>*60.4*" in text
-    assert "| `npcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 100 | 500 |" in page
+    run = "| `nblpcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 100 | 500 |"
+    perplexity = json.loads(Path("results/toy/runs/nblpcfg/seed1/metrics.json").read_text())["decoders"]["mbr"]
+    assert f"{run} {perplexity['perplexity']:.1f} | {f1[1]:.1f} |" in page
     assert "28.0 hours of training in all, on an abacus" in page
     assert "| C-PCFG | 6/12 |" in page
     main = [line for line in page.splitlines() if line.startswith("| ") and "| 6/12 |" in line]
     assert all(("≈" in line) == ("C-PCFG" in line) for line in main)
-    assert "| `nblpcfg` | 3 | 3 | 0 | 55.5, 55.5, 55.5 |" in page
+    assert "| `nblpcfg` | 3 | 3 | 0 | 0 | 55.5, 55.5, 55.5 |" in page
     assert "old" not in readme
     assert readme.startswith("# About\n")
     assert readme.endswith("\n\nMore.\n")

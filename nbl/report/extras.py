@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from nbl.report.analysis import ALL, SHAPES, Analysis, Shares
 from nbl.report.frame import LABELS, Results
 from nbl.report.latex import RULE, escape, mean_std, number, signed, spanning, table
-from nbl.report.plan import LEXICALISED, MODELS
+from nbl.report.plan import LEXICALISED, MODELS, Experiment
 from nbl.report.published import Published
 from nbl.report.speed import SHORTEST, growth
 from nbl.report.statistics import Summary
-from nbl.report.tables import SIGNS
+from nbl.report.tables import SIGNS, sizes
 
 # Implementations that are timed -> the algorithm of the paper, or its own complexity where the paper has none.
 ALGORITHMS = {"NBL, torch": "NBL", "NBL, native": "NBL"}
@@ -104,19 +105,20 @@ def decoders(results: Results) -> str:
         ["", *["right", "released", r"$\Delta$"] * 3],
     ]
     rows: list = [[spanning(10, "Decoders")], RULE]
-    for decoder in SIGNS:
-        row = [MODELS["nlpcfg"] + SIGNS[decoder]]
+    experiments: list[Experiment | None] = [*results.plan.in_sizes("nlpcfg")] or [None]
+    for experiment, decoder in product(experiments, SIGNS):
+        row = [MODELS["nlpcfg"] + SIGNS[decoder] + ("" if experiment is experiments[0] else f" {sizes(experiment)}")]
         for metric in metrics:
-            row += _pair(results, "nlpcfg", (decoder, metric), (f"{decoder}-legacy", metric))
+            row += _pair(results, experiment, (decoder, metric), (f"{decoder}-legacy", metric))
         rows.append(row)
     rows += [RULE, [spanning(10, "Metrics")], RULE]
-    for role in MODELS:
-        for decoder in SIGNS:
-            row = [MODELS[role] + SIGNS[decoder], *_pair(results, role, (decoder, "f1"), (decoder, "f1_release"))]
-            row += ["", "", ""]
-            if role in LEXICALISED:
-                row += _pair(results, role, (decoder, "uuas"), (decoder, "uuas_legacy"))
-            rows.append(row)
+    for role, decoder in product(MODELS, SIGNS):
+        found = results.plan.find(role)
+        row = [MODELS[role] + SIGNS[decoder], *_pair(results, found, (decoder, "f1"), (decoder, "f1_release"))]
+        row += ["", "", ""]
+        if role in LEXICALISED:
+            row += _pair(results, found, (decoder, "uuas"), (decoder, "uuas_legacy"))
+        rows.append(row)
     caption = (
         rf"What the released code's errors are worth on \texttt{{{results.corpus}}}; $\Delta$ is released less right, "
         "paired over seeds. Upper part: the released CYK decoder of NL-PCFG leaves out the root word's emission, the "
@@ -126,9 +128,10 @@ def decoders(results: Results) -> str:
     return table("decoders", caption, "l" + "r" * 9, head, rows)
 
 
-def _pair(results: Results, role: str, right: tuple[str, str], released: tuple[str, str]) -> list[str]:
+def _pair(
+    results: Results, experiment: Experiment | None, right: tuple[str, str], released: tuple[str, str]
+) -> list[str]:
     """Mean of the one, of the other, and of their difference over the seeds that have both."""
-    experiment = results.plan.find(role)
     cells = [mean_std(results.summary(experiment, decoder, metric)) for decoder, metric in (right, released)]
     ours, theirs = results.values(experiment, *right), results.values(experiment, *released)
     differences = [theirs[seed] - ours[seed] for seed in ours if seed in theirs]

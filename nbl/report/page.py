@@ -6,9 +6,9 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
 
 import yaml
 
@@ -16,7 +16,7 @@ from nbl.draw import Picture, draw
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.formats import Analysis as Parsed
-from nbl.predictions import predictions_path, stored
+from nbl.predictions import DECODERS, predictions_path, stored
 from nbl.report.analysis import Analysis
 from nbl.report.check import check
 from nbl.report.frame import Results
@@ -106,7 +106,7 @@ def _corpus(results: Results, paper: Published) -> list[str]:
     if any(results.summary(e, "mbr", "f1").n for b, e in results.plan.bindings().items() if b != "D-C"):
         parts += ["### What the head direction is bound to", _bindings(results, paper)]
     parts += ["### Decoders and gold heads", _decoders(results)]
-    parts += ["### Training", _training(curves, split), f"![training curves](results-{results.corpus}.png)"]
+    parts += ["### Training", _training(results, curves), f"![training curves](results-{results.corpus}.png)"]
     parts += [_collapse(curves)]
     if pictures := draw_trees(results):
         parts += ["### Some test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
@@ -143,18 +143,15 @@ def main_table(results: Results, paper: Published) -> str:
     metrics = {"mbr": ("f1", "udas", "uuas", "perplexity"), "cyk": ("f1",)}
     head = ["model", "NT/PT", "F1, MBR", "UDAS", "UUAS", "perplexity", "F1, CYK"]
     rows: list[list[str]] = []
-    for role, name in MODELS.items():
-        experiment = results.plan.find(role)
-        if not results.summary(experiment, "mbr", "perplexity").n:
-            continue
-        row = [name, sizes(experiment)]
+    for role, experiment in _main_experiments(results):
+        row = [MODELS[role], sizes(experiment)]
         for decoder, wanted in metrics.items():
             for metric in wanted:
                 shown = role in LEXICALISED or metric not in ("udas", "uuas")
                 table = "label_recall" if metric == "perplexity" else "main_result"
                 cell = paper.find(table, role, decoder, metric)
                 text = mean(results.summary(experiment, decoder, metric)) if shown else ""
-                if text and metric == "perplexity" and experiment is not None and experiment.compound:
+                if text and metric == "perplexity" and experiment.compound:
                     text = f"≈ {text}"
                 row.append(f"{text}<br>*{cell.value:g}*" if cell and shown else text)
         rows.append(row)
@@ -168,6 +165,14 @@ def main_table(results: Results, paper: Published) -> str:
     rows += [[name, "", f"{f1[key]:.1f}", "", "", "", ""] for key, name in names.items() if key in f1]
     note = "In italics: the paper's number. ≈: of a compound model, with z at its mean; not exact."
     return f"{_table(head, rows)}\n\n{note}"
+
+
+def _main_experiments(results: Results) -> Iterator[tuple[str, Experiment]]:
+    """What has results by MBR, with the part it plays in the paper."""
+    for role in MODELS:
+        for experiment in results.plan.in_sizes(role):
+            if results.summary(experiment, "mbr", "perplexity").n:
+                yield role, experiment
 
 
 def _bindings(results: Results, paper: Published) -> str:
@@ -189,6 +194,7 @@ def _decoders(results: Results) -> str:
     columns = ("f1", "udas", "uuas", "udas:function", "uuas:function", "uuas_legacy")
     head = [
         "model",
+        "NT/PT",
         "decoder",
         "F1",
         "UDAS",
@@ -198,12 +204,11 @@ def _decoders(results: Results) -> str:
         "UUAS as released",
     ]
     rows = []
-    for role in LEXICALISED:
-        experiment = results.plan.find(role)
-        for decoder in ("mbr", "cyk", "mbr-legacy", "cyk-legacy"):
+    for role, experiment in _main_experiments(results):
+        for decoder in DECODERS if role in LEXICALISED else ():
             summaries = [results.summary(experiment, decoder, column) for column in columns]
             if any(summary.n for summary in summaries):
-                rows.append([MODELS[role], decoder, *map(mean, summaries)])
+                rows.append([MODELS[role], sizes(experiment), decoder, *map(mean, summaries)])
     note = (
         "UDAS and UUAS against Stanford's heads, or a user's own, and against heads that are function words. `-legacy` "
         'repeats the errors of the released NL-PCFG decoders; "UUAS as released" repeats that code\'s slip in scoring.'
@@ -211,12 +216,12 @@ def _decoders(results: Results) -> str:
     return f"{_table(head, rows)}\n\n{note}"
 
 
-def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
-    """How each run went: selection, trees, branching, time."""
-    part = "dev" if split["dev"].get("trees") else "test"
+def _training(results: Results, curves: Sequence[Curve]) -> str:
+    """How each run went: selection, trees, branching, time, and what came of it."""
+    part = "dev" if results.stats["splits"]["dev"].get("trees") else "test"
     head = ["run", "seed", "epochs", "best epoch", "its dev perplexity", f"{part} F1 after epoch 1", "after the best"]
-    head += ["after the last"]
-    head += ["left / right branching %", "hours", "sentences/s at best", "peak MB"]
+    head += ["after the last", "left / right branching %", "hours", "sentences/s at best", "peak MB"]
+    head += ["test: perplexity", "F1, MBR"]
     rows = []
     for curve in curves:
         best, last = curve.best, curve.rows[-1]
@@ -229,13 +234,17 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
                 f"{curve.hours:.2f}",
                 f"{max(row['sentences_per_second'] for row in curve.rows):.0f}",
                 f"{last['peak_memory_mb']:.0f}",
+                *(
+                    _decimal(results.values(curve.experiment, "mbr", metric).get(curve.seed))
+                    for metric in ("perplexity", "f1")
+                ),
             ]
         )
     total, machines = sum(curve.hours for curve in curves), sorted({m for curve in curves for m in curve.machines})
     note = (
         f"{total:.1f} hours of training in all, on {', '.join(machines)}, by the clock: the time in which a run had to "
-        f"wait for others is in it. F1 here is that of some hundred {part} trees, no longer than the training "
-        "sentences, that are parsed after each epoch; that of the main result is of all test trees."
+        f"wait for others is in it. The {part} F1 after an epoch is that of some hundred {part} trees, no longer than "
+        "the training sentences; that of the last column is of all test trees."
     )
     return f"{_table(head, rows)}\n\n{note}"
 
@@ -243,27 +252,27 @@ def _training(curves: Sequence[Curve], split: dict[str, Any]) -> str:
 def _collapse(curves: Sequence[Curve]) -> str:
     """Which share of the seeds fell into left branching, and whether the selection would have seen it."""
     rows = []
+    right = pairs = 0
     for name, own in _by_run(curves).items():
         shares = [[row["left_branching"] for row in curve.rows if "left_branching" in row] for curve in own]
         if not any(shares):
             continue
         fell = sum(any(share > LEFT_BRANCHING for share in of_run) for of_run in shares)
-        stayed = sum(curve.best.get("left_branching", 0) > LEFT_BRANCHING for curve in own)
+        best = sum(curve.best.get("left_branching", 0) > LEFT_BRANCHING for curve in own)
+        last = sum(curve.rows[-1].get("left_branching", 0) > LEFT_BRANCHING for curve in own)
         order = sorted(own, key=lambda curve: curve.best.get("dev_perplexity", 0.0))
         f1 = [watched_f1(curve.best) for curve in order]
-        told = ", ".join(f"{_decimal(value)}" for value in f1)
-        rows.append([f"`{name}`", len(own), fell, stayed, told])
-    head = [
-        "run",
-        "seeds",
-        "ever left-branching",
-        "at its best epoch",
-        "F1 after the best epoch, lowest perplexity first",
-    ]
-    note = (
-        f"Left-branching: more than {LEFT_BRANCHING:.0f} % of the constituents branch to the left. If the dev "
-        "perplexity told the good runs from the bad, the F1 in the last column would fall from left to right."
-    )
+        rows.append([f"`{name}`", len(own), fell, best, last, ", ".join(map(_decimal, f1))])
+        for better, worse in combinations([value for value in f1 if value is not None], 2):
+            right, pairs = right + (better > worse), pairs + 1
+    head = ["run", "seeds", "ever left-branching", "at its best epoch", "after its last epoch"]
+    head += ["F1 after the best epoch, lowest dev perplexity first"]
+    note = f"Left-branching: more than {LEFT_BRANCHING:.0f} % of the constituents branch to the left."
+    if pairs:
+        note += (
+            f" Does the dev perplexity, by which a model is chosen, tell the good seeds from the bad? Of {pairs} pairs "
+            f"of seeds of one grammar, the one of the lower perplexity has the higher F1 in {right}; chance is half."
+        )
     return f"{_table(head, rows)}\n\n{note}"
 
 

@@ -146,6 +146,13 @@ class Plan:
             key=lambda e: e.NT,
         )
 
+    def in_sizes(self, role: str) -> list[Experiment]:
+        """The experiment behind a name and, where it may be too large for a machine, those of other sizes that are
+        parsed by both decoders, too."""
+        default = self.find(role)
+        others = [e for e in self.by_NT(role) if e is not default and "cyk" in e.decoders]
+        return [default, *others] if default else others
+
     def _plain(self, model: str) -> list[Experiment]:
         """The experiments of a model that differ from its default in sizes only."""
         default = self.experiments.get(model)
