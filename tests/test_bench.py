@@ -34,6 +34,20 @@ def test_what_differs_from_the_definition_is_not_timed(wrong, monkeypatch):
         chosen(["wrong"])
 
 
+def test_without_a_kernel_nothing_is_called_native(monkeypatch):
+    monkeypatch.setattr(inside.kernel, "load", lambda name, dtype: None)
+    assert [implementation.name for implementation in chosen(["N", "NL, native", "NBL, native"])] == ["N"]
+
+
+def test_single_precision_is_checked_too():
+    def wrong(rules, lengths):
+        log_p = bilexical.inside(rules, lengths)
+        return log_p if log_p.dtype == torch.float64 else log_p * 1.01
+
+    with pytest.raises(UserError, match="wrong differs"):
+        check(Implementation("wrong", "D-C", wrong))
+
+
 def _twist(rules):
     """Zero, with a gradient that is not."""
     total = rules.logp_C_H.sum()

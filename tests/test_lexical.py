@@ -1,6 +1,7 @@
 """The NL-PCFG's inside algorithms and posteriors, and Eisner-Satta's inside algorithm, against the definition."""
 
 from math import comb, log
+from unittest import mock
 
 import pytest
 import torch
@@ -9,26 +10,40 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nbl.bench.random_rules import GRAMMARS, count_rules, detached, random_rules
-from nbl.inside import eisner_satta, lexical, naive
+from nbl.inside import eisner_satta, kernel, lexical, lexical_native, naive
 from nbl.rules import LexicalRules
 
 LEXICAL = ("lexical", "compound-lexical")
 SHARED = ("logp_A_S", "parent_C")  # the factors without an axis of positions
 INSIDES = {
-    "native": lexical.inside,  # without a compiler the same as the next
+    "native": lambda rules, lengths: native_inside(rules, lengths),
     "split-sum": lambda rules, lengths: lexical.inside(rules, lengths, allow_native=False),
     "C1-1": lambda rules, lengths: lexical.inside(rules, lengths, cache="C1-1"),
     "C1-2": lambda rules, lengths: lexical.inside(rules, lengths, cache="C1-2"),
     "eisner-satta": lambda rules, lengths: eisner_satta.inside(rules.dense(), lengths),
 }
+
+
+def native_inside(rules: LexicalRules, lengths: Tensor) -> Tensor:
+    """By the kernel, in memory that is NaN."""
+    if kernel.load("lexical", rules.logp_A_S.dtype) is None:
+        pytest.skip("no C++ compiler")
+    kernel.free_scratch.clear()
+    with mock.patch.object(lexical_native, "solve", wraps=lexical_native.solve) as solve:
+        log_prob = lexical.inside(rules, lengths)
+    solve.assert_called_once()
+    return log_prob
+
+
 every_inside = pytest.mark.parametrize("inside", INSIDES.values(), ids=INSIDES)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def uninitialised_memory_is_nan():
     """So that a chart cell that is read before it is written fails loudly."""
     torch.use_deterministic_algorithms(True)
     assert torch.empty(3).isnan().all()
+    kernel.free_scratch.clear()
     yield
     torch.use_deterministic_algorithms(False)
 
@@ -215,13 +230,36 @@ def test_single_precision_of_120_words(name):
     torch.testing.assert_close(log_prob.double(), expected, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("grammar", LEXICAL)
+def test_large_tables_are_the_same_in_both_implementations(grammar):
+    """More nonterminals than a cache line of the kernel holds, in either precision."""
+    rules, lengths = random_rules(grammar, b=4, l=9, NT=17, PT=20, H=1, seed=3), torch.tensor([9, 2, 8, 3])
+    expected = value_and_gradients(INSIDES["split-sum"], rules, lengths)
+    assert_all_close(value_and_gradients(native_inside, rules, lengths), expected)
+    assert_all_close(value_and_gradients(native_inside, single_precision(rules), lengths), expected, 1e-4)
+
+
+@pytest.mark.parametrize("words", [1, 6])
+def test_the_kernel_refuses_lengths_it_has_no_words_for(words):
+    rules = random_rules("lexical", b=2, l=5, NT=2, PT=3, H=1, seed=0)
+    with pytest.raises(ValueError, match=f"a sentence has {words} words; it must have 2 to 5"):
+        native_inside(rules, torch.tensor([5, words]))
+
+
 @pytest.mark.parametrize("name", ["native", "split-sum"])
 def test_gradients_at_the_limits_of_single_precision_are_finite(name):
     # an outside probability that overflows belongs to an inside probability of 0, and must not make it NaN
     rules = random_rules("lexical", b=1, l=40, NT=3, PT=5, H=1, seed=2, scale=30.0, V=50)
-    log_prob, *gradients = value_and_gradients(INSIDES[name], single_precision(rules), torch.tensor([40]))
-    assert log_prob.isfinite()
-    assert all(gradient.isfinite().all() for gradient in gradients)
+    found = value_and_gradients(INSIDES[name], single_precision(rules), torch.tensor([40]))
+    assert all(tensor.isfinite().all() for tensor in found)
+
+
+@pytest.mark.parametrize("name", ["native", "split-sum"])
+def test_gradients_of_rules_that_overflow_on_the_way_are_right(name):
+    rules = random_rules("lexical", b=1, l=20, NT=8, PT=10, H=1, seed=1030, scale=30.0, V=50)
+    found = value_and_gradients(INSIDES[name], single_precision(rules), torch.tensor([20]))
+    expected = value_and_gradients(INSIDES["split-sum"], rules, torch.tensor([20]))
+    assert_all_close(found, expected, 1e-3)
 
 
 @pytest.mark.parametrize("cache", lexical.CACHES)

@@ -14,7 +14,7 @@ from tiny_runs import call
 from nbl.report.page import BEGIN, END
 
 PROJECT = Path(__file__).parent.parent
-CHOSEN = ("npcfg", "cpcfg", "nlpcfg", "nblpcfg", "nblpcfg-binding=D-B")
+CHOSEN = ("npcfg", "cpcfg", "nlpcfg", "nlpcfg-NT=4", "nblpcfg", "nblpcfg-binding=D-B")
 SEEDS = (0, 1, 2)
 HISTORY = """epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,test_f1,left_branching,right_branching,seconds,\
 sentences_per_second,peak_memory_mb
@@ -52,7 +52,7 @@ def project(tmp_path, monkeypatch):
 def test_export_has_all_that_is_done_and_no_words(project):
     code, out, err = call("export", "--trees")
     assert code == 0, err
-    assert "14 of" in out
+    assert "17 of" in out
     assert "npcfg/seed2: unfinished" in err
     files = [path for path in Path("results/reference").rglob("*") if path.is_file()]
     names = {path.name for path in files}
@@ -101,11 +101,12 @@ def test_page(project):
     run = "| `nblpcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 100 | 500 |"
     perplexity = json.loads(Path("results/toy/runs/nblpcfg/seed1/metrics.json").read_text())["decoders"]["mbr"]
     assert f"{run} {perplexity['perplexity']:.1f} | {f1[1]:.1f} |" in page
-    assert "28.0 hours of training in all, on an abacus" in page
+    assert "34.0 hours of training in all, on an abacus" in page
     assert "| C-PCFG | 6/12 |" in page
     main = [line for line in page.splitlines() if line.startswith("| ") and "| 6/12 |" in line]
     assert all(("≈" in line) == ("C-PCFG" in line) for line in main)
     assert "| `nblpcfg` | 3 | 3 | 0 | 0 | 55.5, 55.5, 55.5 |" in page
+    assert "Of " not in page.split("branch to the left.")[1].partition("\n")[0]  # all F1 are equal
     assert "old" not in readme
     assert readme.startswith("# About\n")
     assert readme.endswith("\n\nMore.\n")
@@ -116,6 +117,28 @@ def test_page(project):
     assert (project / "docs/results-toy.png").read_bytes().startswith(b"\x89PNG")
     call("page")
     assert (Path("docs/results.md").read_text(), Path("README.md").read_text()) == (page, readme)
+
+
+def test_the_selection_by_perplexity_is_judged_pair_by_pair(project):
+    """Three seeds, dev perplexities 30, 31, 32: F1 55.5, 55.5, 60.5. A tie counts for nothing."""
+    for seed, (perplexity, f1) in enumerate(((31.0, 55.5), (30.0, 55.5), (32.0, 60.5))):
+        history = HISTORY.replace("2,8.0,88.0,30.0,55.5", f"2,8.0,88.0,{perplexity},{f1}")
+        Path(f"results/toy/runs/nblpcfg/seed{seed}/history.csv").write_text(history)
+    call("export")
+    call("page")
+    page = Path("docs/results.md").read_text()
+    assert "| `nblpcfg` | 3 | 3 | 0 | 0 | 55.5, 55.5, 60.5 |" in page
+    assert "Of 2 pairs of seeds of one grammar, the one of the lower perplexity has the higher F1 in 0;" in page
+
+
+def test_other_sizes_have_rows_without_the_paper_s_number(project):
+    call("export")
+    call("page")
+    rows = [line for line in Path("docs/results.md").read_text().splitlines() if line.startswith("| NL-PCFG | ")]
+    main = [row for row in rows if row.count("|") == 8]
+    assert ["6/12" in row and "<br>*57.4*" in row for row in main] == [True, False]
+    assert ["4/8" in row and "<br>" not in row for row in main] == [False, True]
+    assert sum("| 4/8 | cyk |" in row for row in rows) == 1
 
 
 def test_the_published_page_is_what_the_published_runs_say(tmp_path):

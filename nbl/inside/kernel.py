@@ -35,10 +35,15 @@ def load(name: str, dtype: torch.dtype) -> ctypes.CDLL | None:
 
 
 def solve_all(name: str, dtype: torch.dtype, problems: Sequence[ctypes.Structure]) -> None:
-    """Solve problems, which have a `length` and a pointer `scratch`.
+    """Solve problems, which have a `length` of 2 to `l` words and a pointer `scratch`.
 
     Each is solved by one thread, so results do not depend on the number of threads.
     """
+    for problem in problems:
+        if not 2 <= problem.length <= problem.l:
+            raise ValueError(
+                f"a sentence has {problem.length} words; it must have 2 to {problem.l}, all that are given"
+            )
     kernel = load(name, dtype)
     assert kernel is not None
     problems = sorted(problems, key=lambda it: -it.length)  # so that no thread is left with a long one at the end

@@ -4,8 +4,8 @@ A claim is *reproduced* if our means show it and the one-sided test gives p <= 1
 reproduced* if they show the opposite as clearly, and otherwise one *cannot tell* on this corpus. Where a claim has
 several parts, all must hold, and one that is refuted is enough against it. Different grammars share nothing but
 the data, so their seeds are compared by a permutation test; two decoders of one trained grammar are compared seed by
-seed. A claim that is made easier by a rival smaller than its release, or by unequal sizes, is never called
-reproduced.
+seed. A claim that is made easier by a rival that falls shorter of its release's size than the winner does, or by
+unequal sizes, is never called reproduced.
 """
 
 from __future__ import annotations
@@ -151,13 +151,12 @@ def best(
 
 
 def smaller_rivals(results: Results, winner: str, rivals: Sequence[str]) -> str:
-    """Which rivals have fewer nonterminals than in their release, though the winner has not."""
+    """Which rivals have fewer nonterminals, of those in their release, than the winner has of its own."""
     found = {role: results.plan.find(role) for role in (winner, *rivals)}
     sizes = {role: experiment.NT for role, experiment in found.items() if experiment}
-    if sizes.get(winner, 0) < RELEASED_NT[winner]:
-        return ""
+    share = {role: size / RELEASED_NT[role] for role, size in sizes.items()}
     return ", ".join(
         f"{MODELS[role]} has {sizes[role]} nonterminals here, {RELEASED_NT[role]} in its release"
         for role in rivals
-        if role in sizes and sizes[role] < RELEASED_NT[role]
+        if role in share and share[role] < share.get(winner, 0)
     )

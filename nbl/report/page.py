@@ -61,6 +61,11 @@ def watched_f1(row: dict[str, float]) -> float | None:
     return row.get("dev_f1", row.get("test_f1"))
 
 
+def _watched(results: Results) -> str:
+    """The part those trees are from."""
+    return "dev" if results.stats["splits"]["dev"].get("trees") else "test"
+
+
 def read_curves(results: Results) -> list[Curve]:
     """The training of every run that has results, in the plan's order."""
     curves = []
@@ -107,7 +112,7 @@ def _corpus(results: Results, paper: Published) -> list[str]:
         parts += ["### What the head direction is bound to", _bindings(results, paper)]
     parts += ["### Decoders and gold heads", _decoders(results)]
     parts += ["### Training", _training(results, curves), f"![training curves](results-{results.corpus}.png)"]
-    parts += [_collapse(curves)]
+    parts += [_collapse(results, curves)]
     if pictures := draw_trees(results):
         parts += ["### Some test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
         parts += [f"![{name}](results-{results.corpus}-{name}.svg)" for name in pictures]
@@ -128,7 +133,8 @@ def outcome(results: Results, claims: Sequence[Claim]) -> str:
         )
         sentences.append(f"Right-branching trees have an F1 of {right:.1f}; NBL-PCFG's is {told}.")
     sentences.append(f"Of the paper's {len(claims)} claims: {_counts(claims)}.")
-    if max((results.summary(e, "mbr", "perplexity").n for e in results.plan.experiments.values()), default=0) < 2:
+    seeds = [results.summary(experiment, "mbr", "perplexity").n for experiment in results.plan.experiments.values()]
+    if sum(n > 1 for n in seeds) < 2:
         sentences.append("One seed of a grammar decides none.")
     return " ".join(sentences)
 
@@ -153,7 +159,8 @@ def main_table(results: Results, paper: Published) -> str:
                 text = mean(results.summary(experiment, decoder, metric)) if shown else ""
                 if text and metric == "perplexity" and experiment.compound:
                     text = f"≈ {text}"
-                row.append(f"{text}<br>*{cell.value:g}*" if cell and shown else text)
+                is_paper_s = experiment is results.plan.find(role)
+                row.append(f"{text}<br>*{cell.value:g}*" if cell and shown and is_paper_s else text)
         rows.append(row)
     f1 = results.stats.get("splits", {}).get("test", {}).get("trees", {}).get("sentence_f1", {})
     names = {
@@ -218,7 +225,7 @@ def _decoders(results: Results) -> str:
 
 def _training(results: Results, curves: Sequence[Curve]) -> str:
     """How each run went: selection, trees, branching, time, and what came of it."""
-    part = "dev" if results.stats["splits"]["dev"].get("trees") else "test"
+    part = _watched(results)
     head = ["run", "seed", "epochs", "best epoch", "its dev perplexity", f"{part} F1 after epoch 1", "after the best"]
     head += ["after the last", "left / right branching %", "hours", "sentences/s at best", "peak MB"]
     head += ["test: perplexity", "F1, MBR"]
@@ -249,7 +256,7 @@ def _training(results: Results, curves: Sequence[Curve]) -> str:
     return f"{_table(head, rows)}\n\n{note}"
 
 
-def _collapse(curves: Sequence[Curve]) -> str:
+def _collapse(results: Results, curves: Sequence[Curve]) -> str:
     """Which share of the seeds fell into left branching, and whether the selection would have seen it."""
     rows = []
     right = pairs = 0
@@ -263,10 +270,12 @@ def _collapse(curves: Sequence[Curve]) -> str:
         order = sorted(own, key=lambda curve: curve.best.get("dev_perplexity", 0.0))
         f1 = [watched_f1(curve.best) for curve in order]
         rows.append([f"`{name}`", len(own), fell, best, last, ", ".join(map(_decimal, f1))])
-        for better, worse in combinations([value for value in f1 if value is not None], 2):
-            right, pairs = right + (better > worse), pairs + 1
+        for better, worse in combinations(order, 2):
+            x, y = watched_f1(better.best), watched_f1(worse.best)
+            if "dev_perplexity" in better.best and x is not None and y is not None and x != y:
+                right, pairs = right + (x > y), pairs + 1
     head = ["run", "seeds", "ever left-branching", "at its best epoch", "after its last epoch"]
-    head += ["F1 after the best epoch, lowest dev perplexity first"]
+    head += [f"{_watched(results)} F1 after the best epoch, lowest dev perplexity first"]
     note = f"Left-branching: more than {LEFT_BRANCHING:.0f} % of the constituents branch to the left."
     if pairs:
         note += (

@@ -151,7 +151,7 @@ class Plan:
         parsed by both decoders, too."""
         default = self.find(role)
         others = [e for e in self.by_NT(role) if e is not default and "cyk" in e.decoders]
-        return [default, *others] if default else others
+        return [default, *others] if default else []
 
     def _plain(self, model: str) -> list[Experiment]:
         """The experiments of a model that differ from its default in sizes only."""

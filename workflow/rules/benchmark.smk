@@ -12,7 +12,10 @@ rule benchmark_all:
 # the threads instead, before they are asked for here.
 rule benchmark:
     input:
-        code=modules("bench/*", "inside/**/*", "models/*", "decode/*"),
+        code=modules(
+            *["bench/*", "inside/**/*", "models/*", "decode/*", "rules.py"],
+            *["native.py", "process.py", "run.py", "train.py"],
+        ),
     output:
         rules.benchmark_all.input,
         f"{RESULTS}/bench/summary.json",

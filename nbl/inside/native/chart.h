@@ -7,7 +7,6 @@
 
 #include <initializer_list>
 
-enum { LEFT, RIGHT };
 constexpr int kBand = 4;  // widths that are worked on together
 
 // What Python passes (bilexical_native.py). Tables and gradients are laid out as in bilexical_torch.Tables; gradients
@@ -126,9 +125,6 @@ class Chart : public Scratch {
     Real* s_at(int i, int j, int p) const { return s + s_row(i, j, p) * Ap; }
     Real* ds_at(int i, int j, int p) const { return ds + row(p, i, j) * Ap; }
     size_t dI_row(int p, int i, int j, int low) const { return (s_row(i, j, p) - s_row(0, low, 0)) * D_B; }
-
-    // the spans of a width that have the head p, by their start
-    Range spans_of(int p, int width) const { return {max(0, p - width + 1), min(p, l - width)}; }
 
     void pad(Panels to, const Real* from, int outer, int D_size) const {  // [outer][D][H] to rows [D][outer]
         for (int o = 0; o < outer; o++)

@@ -117,7 +117,7 @@ class Inside : public Chart {
     void contract_H(int width) const {
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++) {
-                const Range spans = spans_of(p, width);
+                const Range spans = spans_of(l, p, width);
                 const auto X_row = [&](int m) { return X_at(c, p, spans.first + m, spans.first + m + width); };
                 const auto s_row = [&](int m) { return s_at(spans.first + m, spans.first + m + width, p); };
                 const Real* const table = Wt + (size_t(p) * H + c * kPanel) * Ap;

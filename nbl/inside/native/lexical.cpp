@@ -22,12 +22,10 @@ struct Problem {
     Real* scratch;
 };
 
-enum { LEFT, RIGHT };
-
 // Large but finite: such gradients belong to values that are 0 or nearly so, and 0 * inf would not be 0.
-inline Real bounded(double gradient) {
-    static const double bound = std::pow(double(std::numeric_limits<Real>::max()), 0.75);
-    return gradient < bound ? gradient : bound;
+inline Real bounded(Real gradient) {
+    constexpr Real bound = sizeof(Real) == sizeof(float) ? 0x1p96 : 0x1p768;
+    return gradient > bound ? bound : gradient;
 }
 
 class Sentence : public Scratch {
@@ -140,8 +138,8 @@ class Sentence : public Scratch {
         for (int D = LEFT; D <= RIGHT; D++)
             for (int p = 0; p < l; p++)
                 for (int aB = 0; aB < A * A; aB++)
-                    std::memcpy(problem.d_R + (place(D, p) * A * A + aB) * A, dR + R_at(D, p) + aB * Ap,
-                                A * sizeof(Real));
+                    for (int c = 0; c < A; c++)
+                        problem.d_R[(place(D, p) * A * A + aB) * A + c] = bounded(dR[R_at(D, p) + aB * Ap + c]);
         for (int q = 0; q < l; q++)
             for (int c = 0; c < A; c++) problem.d_logp_w_C[q * A + c] = d_word[q * Ap + c];
     }
@@ -172,9 +170,6 @@ class Sentence : public Scratch {
         return power_of_two(product_scale(D, i, j, p, k) - scale);
     }
 
-    // the spans of a width that have the head p, by their start
-    Range spans_of(int p, int width) const { return {max(0, p - width + 1), min(p, l - width)}; }
-
     // Q[B, C] = sum_k s[head child, B] closed[child, C]; leaves the factors f and the head children behind.
     // False if there is nothing to sum.
     bool split_sum(int D, int i, int j, int p, int scale, Real* out) const {
@@ -196,7 +191,7 @@ class Sentence : public Scratch {
 
     void fill(int width) const {
         for (int p = 0; p < l; p++) {
-            const Range spans = spans_of(p, width);
+            const Range spans = spans_of(l, p, width);
             for (int i = spans.first; i <= spans.last; i++) {
                 s_scale[row(i, i + width, p)] = scale_of(i, i + width, p);
                 std::memset(s_at(i, i + width, p), 0, Ap * sizeof(Real));
@@ -302,7 +297,7 @@ class Sentence : public Scratch {
         for (int q = i; q < j; q++) {
             const Real *const value = s_at(i, j, q), weight = power_of_two(closing_scale(i, j, q) - scale);
             for (int c = 0; c < A; c++) {
-                const Real share = weight * word[q * Ap + c] * d[c];
+                const Real share = weight * word[q * Ap + c] * bounded(d[c]);
                 ds_at(i, j, q)[c] += share;
                 d_word[q * Ap + c] += share * value[c];
             }
@@ -312,7 +307,7 @@ class Sentence : public Scratch {
     // from ds of a width to its head children, children and rules
     void derive_fill(int width) const {
         for (int p = 0; p < l; p++) {
-            const Range spans = spans_of(p, width);
+            const Range spans = spans_of(l, p, width);
             for (int i = spans.first, m = 0; i <= spans.last; i++, m++) {
                 const size_t n = row(i, i + width, p);
                 const Real factor = s_exponent[n] == kNever ? Real(0) : power_of_two(-s_exponent[n]);
@@ -363,7 +358,7 @@ class Sentence : public Scratch {
             for (int a = 0; a < A; a++) {
                 const Real d_a = weight * d[a];
                 for (int x = 0; x < it.columns; x++) {
-                    d_rules[a * it.step + x] += d_a * it.x[x];
+                    d_rules[a * it.step + x] = bounded(d_rules[a * it.step + x] + d_a * it.x[x]);
                     it.d_x[x] += d_a * rules[a * it.step + x];
                 }
             }

@@ -137,7 +137,7 @@ class Outside : public Inside {
     void derive_X(int width) const {
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++) {
-                const Range spans = spans_of(p, width);
+                const Range spans = spans_of(l, p, width);
                 const auto ds_row = [&](int m) { return ds_at(spans.first + m, spans.first + m + width, p); };
                 const auto dX_row = [&](int m) { return dX_at(c, p, spans.first + m, spans.first + m + width); };
                 gemm(false, spans.size(), columns(c), A, ds_row, 1, W.at(c, p * A), kPanel, dX_row);
@@ -194,7 +194,7 @@ class Outside : public Inside {
             with_lines(lines(c), [&](auto L) {
                 for (int p = 0; p < l; p++) {
                     const Head h = head(c, p);
-                    for (int i = spans_of(p, width).first; i <= spans_of(p, width).last; i++) {
+                    for (int i = spans_of(l, p, width).first; i <= spans_of(l, p, width).last; i++) {
                         const int j = i + width;
                         derive_I<L>(c, h, i, j, {j + 1, min(i + high, l)}, {max(j - high, 0), i - 1}, low, 1);
                     }

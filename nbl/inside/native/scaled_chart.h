@@ -21,6 +21,11 @@ struct Range {
     int size() const { return last - first + 1; }
 };
 
+enum { LEFT, RIGHT };  // D: which child is the head child
+
+// Of l words the spans of a width that have the head p, by their start
+inline Range spans_of(int l, int p, int width) { return {max(0, p - width + 1), min(p, l - width)}; }
+
 // Scratch memory, handed out in whole cache lines; without any, a count of what is needed
 class Scratch {
   public:
