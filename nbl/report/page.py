@@ -190,7 +190,7 @@ def _bindings(results: Results, paper: Published) -> str:
         row = [binding]
         for metric in metrics:
             cell = paper.find("bindings", role, "mbr", metric)
-            text = mean(results.summary(experiment, "mbr", metric)) or "–"
+            text = mean(results.summary(experiment, "mbr", metric)) or "--"
             row.append(f"{text}<br>*{cell.value:g}*" if cell else text)
         rows.append(row)
     return _table(["binding", "F1", "UDAS", "UUAS", "perplexity"], rows)
