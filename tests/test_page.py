@@ -154,6 +154,18 @@ def test_the_published_page_is_what_the_published_runs_say(tmp_path):
         assert path.read_text() == (PROJECT / "docs" / path.name).read_text()
 
 
+@pytest.mark.parametrize("corpus", ["sample", "open"])
+def test_the_published_tables_are_what_the_published_runs_say(corpus, tmp_path):
+    paths = {"results": "results/reference", "params": "params.yaml", "published": "paper_tables/published.yaml"}
+    options = [word for name, path in paths.items() for word in (f"--{name}", PROJECT / path)]
+    code, _, err = call("tables", "--corpus", corpus, *options, "--out", tmp_path)
+    assert code == 0, err
+    published = sorted((PROJECT / "paper_tables" / corpus).glob("*.tex"))
+    assert {"main_result.tex", "decoders.tex"} <= {path.name for path in published}
+    for path in published:
+        assert (tmp_path / path.name).read_text() == path.read_text(), path
+
+
 def test_no_place_in_the_readme(project):
     call("export")
     Path("README.md").write_text("# About\n")
