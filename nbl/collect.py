@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nbl.corpus.own import SCHEMES
+from nbl.corpus.sentence import best_scheme
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import Experiment
@@ -60,7 +60,7 @@ def _scores(path: Path) -> list[Row]:
             if "trees" in scores:
                 row["f1"] = scores["trees"]["kim"]["sentence_f1"]
             heads = scores.get("heads", {})
-            if scheme := next((scheme for scheme in SCHEMES if scheme in heads), None):
+            if scheme := best_scheme(heads):
                 row |= {name: heads[scheme][name] for name in ("udas", "uuas")}
             rows.append(row)
         return rows

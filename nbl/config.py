@@ -144,7 +144,7 @@ def _number(kind: type, text: str) -> Any:
 
 def environment(device: torch.device) -> dict[str, str]:
     """Program versions and hardware: recorded, but a run may go on where they differ."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
         "nbl": _version(),
         "commit": _commit(),
@@ -152,6 +152,16 @@ def environment(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "device": name,
     }
+
+
+def _processor() -> str:
+    """Its model's name, if the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _version() -> str:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from nbl import metrics
+from nbl import metrics, preferences
 from nbl.corpus.clean import Span
-from nbl.corpus.sentence import Sentence
+from nbl.corpus.sentence import Sentence, best_scheme
 from nbl.errors import UserError
 from nbl.files import write_text
 from nbl.metrics import Convention
@@ -25,6 +25,9 @@ CONVENTIONS = {
     "label_recall": "in per cent; of all gold constituents, each of a unary chain under its own label",
     "heads": "in per cent; over all words, the root's included, unless it says without_root",
     "branching": "in per cent of the predicted constituents of three or more words",
+    "preferences": "in per cent; left_headed: headed by their first word, of constituents with one head;"
+    " labels: of gold constituents, and of those of them found; right_head: with the gold head;"
+    " adjective_noun: (a (rough market)) right, ((a rough) market) left, of gold constituents DT JJ NN",
 }
 
 
@@ -67,6 +70,8 @@ def scores(sentences: Sequence[Sentence], predictions: Sequence[Prediction], is_
     if any(length > 2 for length in lengths):  # else nothing branches
         left, right, _ = metrics.branching([prediction.spans for prediction in predictions], lengths)
         result["branching"] = {"left": _percent(left), "right": _percent(right)}
+    if found := _preferences(pairs):
+        result["preferences"] = found
     if "trees" in result:
         for convention, values in result["trees"].items():
             values["label_recall"] = _label_recall(pairs, convention)
@@ -76,6 +81,41 @@ def scores(sentences: Sequence[Sentence], predictions: Sequence[Prediction], is_
         if bucket:
             name = f"{start}+" if next_start == math.inf else f"{start}-{next_start - 1}"
             result["by_length"][name] = _scores(bucket)
+    return result
+
+
+def _preferences(pairs: Pairs) -> dict[str, Any]:
+    """Of all sentences with heads, with gold heads and with gold trees over tags."""
+    result: dict[str, Any] = {}
+    left = preferences.left_headed((p.spans, p.heads) for _, p in pairs if p.heads is not None)
+    if left is not None:
+        result["left_headed"] = _percent(left)
+    golds, trees = [], []
+    for sentence, prediction in pairs:
+        scheme = best_scheme(sentence.heads)
+        if scheme and sentence.spans is not None and prediction.heads is not None:
+            golds.append((sentence.spans, sentence.heads[scheme]))
+            trees.append((prediction.spans, prediction.heads))
+    labels = preferences.headedness(golds, trees)
+    if labels:
+        result["labels"] = {label: _headed(headed) for label, headed in labels.items()}
+    shapes = [
+        shape
+        for sentence, prediction in pairs
+        if sentence.tags is not None and sentence.spans is not None
+        for shape in preferences.adjective_noun(sentence.tags, sentence.spans, prediction.spans)
+    ]
+    if shapes:
+        shares = {shape: _percent(shapes.count(shape) / len(shapes)) for shape in preferences.SHAPES}
+        result["adjective_noun"] = {"phrases": len(shapes)} | shares
+    return result
+
+
+def _headed(headed: preferences.Headed) -> dict[str, float]:
+    result = {"constituents": headed.gold, "gold_left_headed": _percent(headed.gold_left / headed.gold)}
+    if headed.found:
+        shares = {"left_headed": headed.left, "right_head": headed.right}
+        result |= {"found": headed.found} | {name: _percent(n / headed.found) for name, n in shares.items()}
     return result
 
 

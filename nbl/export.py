@@ -2,8 +2,8 @@
 
 The copy has the layout of `results/`, so every tool that reads results reads it as well (`--results`): of each run
 its config.yaml, history.csv, metrics.json and compressed predictions; of the corpus its statistics and,
-if asked for, the gold trees of three sentences over their tags, to draw. Runs that were exported before and are
-not here any more stay as they are.
+if asked for, the gold trees of three sentences over their tags, to draw; the benchmark, if it was run. What was
+exported before and is not here any more stays as it is.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def export(
                 _copy(source / name, target / name)
     source, target = (root / corpus / "corpus" for root in (results, out))
     _copy(source / "stats.json", target / "stats.json")
+    for path in sorted((results / corpus / "bench").glob("*.*")):
+        _copy(path, out / corpus / "bench" / path.name)
     if trees:
         golds = [_wordless(sentence) for sentence in read_sentences(source / "test.jsonl") if _can_be_drawn(sentence)]
         write_text(target / "trees.json", json.dumps(golds[:DRAWN], indent=1) + "\n")

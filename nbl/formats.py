@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nbl.corpus.treebank import Tree
+from nbl.preferences import head_word
 
 Spans = Sequence[tuple[int, int, int | str | None]]
 
@@ -24,14 +25,8 @@ class Analysis:
     log_prob: float | None = None  # of the sentence
 
     def head_of(self, i: int, j: int) -> int | None:
-        """The one word of a span whose head is outside; None if there are several, or no heads.
-
-        CYK's constituents have one. Those of MBR need not: spans and heads are chosen independently.
-        """
-        if self.heads is None:
-            return None
-        tops = [p for p in range(i, j) if not i < self.heads[p] <= j]
-        return tops[0] if len(tops) == 1 else None
+        """The one head of a span; None if there are several, or no heads."""
+        return None if self.heads is None else head_word(self.heads, i, j)
 
 
 def symbol(label: int | str | None) -> str:

@@ -13,10 +13,12 @@ import os
 import platform
 import subprocess
 import tempfile
+import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+_told = threading.Lock()  # taken by the one warning
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
 
 
@@ -24,14 +26,16 @@ FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-f
 def library(source: Path, *headers: Path, define: str = "") -> ctypes.CDLL | None:
     """The compiled source, with a macro NAME=value defined.
 
-    None, with a warning, if it cannot be had; None if NBL_NATIVE=0 asks for torch.
+    None, with one warning for all, if it cannot be had; None if NBL_NATIVE=0 asks for torch.
     """
     if os.environ.get("NBL_NATIVE") == "0":
         return None
     try:
         return ctypes.CDLL(str(_build(source, headers, define)))
     except (OSError, subprocess.SubprocessError) as error:
-        warnings.warn(f"no native {source.stem} kernel ({error}): slower torch code is used", stacklevel=2)
+        if _told.acquire(blocking=False):  # once, however many kernels there are
+            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            warnings.warn(f"no native kernels ({said[0] if said else error}): slower torch code is used", stacklevel=2)
         return None
 
 

@@ -63,6 +63,11 @@ def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
 
 def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Prediction]:
     """The predictions for exactly these sentences, in their order; anything else is named and refused."""
+    return predictions_for(path, [(sentence.id, len(sentence)) for sentence in sentences])
+
+
+def predictions_for(path: Path, sentences: Sequence[tuple[str, int]]) -> list[Prediction]:
+    """The same for sentences of which only the ids and the numbers of words are known."""
     lines = read_text(stored(path)).split("\n")
     if lines.pop() != "":
         raise UserError(f"{path} ends in the middle of line {len(lines) + 1}; {AGAIN}")
@@ -75,15 +80,15 @@ def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Predicti
         if prediction.id in found:
             raise UserError(f"{path}, line {number}: a second prediction for {shorten(prediction.id)}; {AGAIN}")
         found[prediction.id] = prediction
-    for sentence in sentences:
-        if sentence.id not in found or found[sentence.id].length != len(sentence):
+    for id, length in sentences:
+        if id not in found or found[id].length != length:
             raise UserError(
-                f"{path} has no prediction for sentence {sentence.id} of {len(sentence)} words: it is "
+                f"{path} has no prediction for sentence {id} of {length} words: it is "
                 f"incomplete or made for another corpus; {AGAIN}"
             )
     if len(found) != len(sentences):
         raise UserError(f"{path} has {len(found)} predictions for {len(sentences)} sentences; {AGAIN}")
-    return [found[sentence.id] for sentence in sentences]
+    return [found[id] for id, _ in sentences]
 
 
 def _from_json(record: dict[str, Any]) -> Prediction:

@@ -6,9 +6,9 @@ preterminal. A ranges over the NT nonterminals; B and C over all NT + PT symbols
 first. b is the batch axis; `1|b` is an axis of size 1 where all sentences share the values, and
 `1|2` an axis of size 1 where a factor does not depend on D.
 
-Every tuple has `dense()`: the same grammar with nothing factorised, the form in which probabilities
-of trees are defined (`nbl.inside.naive`). It is exact and exponentially larger: for tests, and for
-computing the probability of a tree by hand.
+Every tuple has `words`, the number of positions in a sentence, padding included, and `dense()`: the same
+grammar with nothing factorised, the form in which probabilities of trees are defined (`nbl.inside.naive`). It
+is exact and exponentially larger: for tests, and for computing the probability of a tree by hand.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class PCFGRules(NamedTuple):
     logp_BC_A: Tensor  # [1|b, A, B, C]
     logp_w_T: Tensor  # [b, i, T]
 
+    @property
+    def words(self) -> int:
+        return self.logp_w_T.shape[1]
+
     def dense(self) -> DenseRules:
         b, l, _ = self.logp_w_T.shape
         rule = self.logp_BC_A[:, None, None, :, None]
@@ -55,6 +59,10 @@ class RankRules(NamedTuple):
     logp_B_R: Tensor  # [R, B]
     logp_C_R: Tensor  # [R, C]
     logp_w_T: Tensor  # [b, i, T]
+
+    @property
+    def words(self) -> int:
+        return self.logp_w_T.shape[1]
 
     def dense(self) -> DenseRules:
         R, B, C = self.logp_R_A[:, :, None, None], self.logp_B_R[None, :, :, None], self.logp_C_R[None, :, None]
@@ -80,6 +88,10 @@ class LexicalRules(NamedTuple):
         logp_C = self.word_C[:, :, None] + self.parent_C[:, None] - self.logsum_C[..., None]
         return self.logp_BD_Aw[..., None] + logp_C
 
+    @property
+    def words(self) -> int:
+        return self.logp_w_X.shape[1]
+
     def dense(self) -> DenseRules:
         NT = self.logp_A_S.shape[-1]
         rule = self.logp_BCD_Aw()[:, :, None] + self.logp_w_X[:, None, :, None, None, None, :]
@@ -100,6 +112,10 @@ class BilexicalRules(NamedTuple):
     logp_C_H: Tensor  # [1|2, H, C]
     logp_w_H: Tensor  # [b, q, 1|2, H]
 
+    @property
+    def words(self) -> int:
+        return self.logp_w_A.shape[1]
+
     def dense(self) -> DenseRules:
         # axes: b p q A D H B C
         head = self.logp_H_Aw[:, :, None, :, None, :, None, None]
@@ -113,3 +129,17 @@ class BilexicalRules(NamedTuple):
 
 
 Rules = PCFGRules | RankRules | LexicalRules | BilexicalRules
+
+
+def check_lengths(rules: Rules, lengths: Tensor) -> None:
+    """Refuse sentences that have more words than the rules, or fewer than two, for which there is no tree.
+
+    On a GPU the device itself is left to find it out, so that the host need not wait.
+    """
+    if lengths.is_cuda:
+        right = (lengths >= 2) & (lengths <= rules.words)
+        torch._assert_async(right.all(), f"a length is not one of 2 to {rules.words}")
+    elif not lengths.is_meta:
+        for length in lengths.tolist():
+            if not 2 <= length <= rules.words:
+                raise ValueError(f"a sentence has {length} words; it must have 2 to {rules.words}, all that are given")

@@ -117,7 +117,8 @@ def write_run(folder: Path, run: str, seed: int, sentences, corpus: str, spread:
     model, hyperparameters, trees, heads, perplexity = RUNS[run]
     path = folder / "runs" / run / f"seed{seed}"
     path.mkdir(parents=True)
-    config = {"model": model, "vocab_size": 30, "hyperparameters": hyperparameters, "training": {"lr": 0.001}}
+    config = {"model": model, "vocab_size": 30, "hyperparameters": hyperparameters}
+    config["training"] = {"lr": 0.001, "max_length": 40}
     config |= {"seed": seed, "threads": 1, "device": "cpu", "corpus": {"name": corpus}, "environments": []}
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     generator = random.Random(f"{run} {seed}")

@@ -1,14 +1,19 @@
 """The benchmark itself: it times in turns, refuses what is wrong, and adds up what it says."""
 
 import csv
+import itertools
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from nbl.bench import decode, inside, step, summary
+from nbl.bench import decode, floor, inside, step, summary
 from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, compare, feasible
 from nbl.bench.measure import interleaved, peak_memory
-from nbl.commands.bench import _csv
+from nbl.commands.bench import MEASUREMENTS, _cases, _csv
+from nbl.decode import decode as right_decode
 from nbl.errors import UserError
 from nbl.inside import bilexical
 from nbl.models import build
@@ -86,44 +91,195 @@ def test_a_comparison_of_inside_algorithms():
     assert list(csv.DictReader(_csv(rows).splitlines()))[3]["median"] == ""
 
 
-def test_a_comparison_of_steps(monkeypatch):
+SMALL_STEPS = {
+    "NBL-PCFG": ("nblpcfg", {"NT": 2, "d_H": 4, "dim": 8}),
+    "C-PCFG": ("cpcfg", {"NT": 2, "dim": 8, "z_dim": 3, "h_dim": 4, "w_dim": 4}),
+}
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
     monkeypatch.setattr(step, "VOCABULARY", 50)
     monkeypatch.setattr(step, "LENGTHS", (3, 5))
-    small = {"NBL-PCFG": ("nblpcfg", {"NT": 2, "d_H": 4, "dim": 8}), "N-PCFG": ("npcfg", {"NT": 2, "dim": 8})}
-    monkeypatch.setattr(step, "MODELS", small)
-    rows = step.compare(list(small), threads=1, rounds=2)
+    monkeypatch.setattr(step, "MODELS", SMALL_STEPS)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_comparison_of_steps():
+    rows = step.compare(list(SMALL_STEPS), threads=1, rounds=2)
     facts = summary.summarise({"step": rows})
     assert facts["NBL step over its floor, 1 threads"] == pytest.approx(rows[0]["ms"] / rows[0]["floor_ms"])
-    assert facts["N-PCFG step over NBL's, 1 threads"] == pytest.approx(rows[1]["ms"] / rows[0]["ms"])
+    assert facts["C-PCFG step over NBL's, 1 threads"] == pytest.approx(rows[1]["ms"] / rows[0]["ms"])
+    for row in rows:
+        assert all(row[f"ms_{part}"] > 0 for part in step.PARTS)
+        assert row["peak_mb"] is None or row["peak_mb"] >= 0
+
+
+@pytest.mark.parametrize("name", SMALL_STEPS)
+@pytest.mark.usefixtures("small_steps")
+def test_a_step_is_its_parts(name, monkeypatch):
+    clock = itertools.accumulate(itertools.count())  # 0, 1, 3, 6, ...: the k-th pause is k seconds long
+    monkeypatch.setattr(step, "time", SimpleNamespace(perf_counter=clock.__next__))
+    kind, settings = SMALL_STEPS[name]
+    timed = step.Step(build(kind, step.VOCABULARY, **settings))
+    for _ in range(3):
+        timed(step.sentences(4, seed=0))
+    # Four parts and the pause between two steps: the k-th part takes k, k + 5 and k + 10 seconds. The first is dropped.
+    assert timed.milliseconds() == {part: 1000 * (k + 7.5) for k, part in enumerate(step.PARTS, start=1)}
+
+
+def test_the_memory_of_a_step_counts_its_gradients():
+    timed, words = step.Step(build("npcfg", 100_000, NT=2, dim=128)), torch.zeros(2, 3, dtype=torch.long)
+    timed(words)
+    megabytes = timed.peak_mb(words)
+    assert megabytes is None or megabytes > 45  # 100,000 x 128 floats are 49 MB
+
+
+@pytest.mark.parametrize("name", step.MODELS)
+def test_every_step_passes_the_check(name):
+    step.check(name)
+
+
+def _without_KL(self, words, lengths, inside=step.inside):
+    return inside(self.model.rules(words, lengths), lengths)
+
+
+def _without_root(self, words, lengths, inside=step.inside):
+    """The right value, but the rule of the root has no gradient."""
+    rules = self.model.rules(words, lengths)
+    return inside(rules._replace(logp_A_S=rules.logp_A_S.detach()), lengths)
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("name", "wrong"), [("C-PCFG", _without_KL), ("NBL-PCFG", _without_root)])
+def test_a_step_that_is_not_that_of_training_is_not_timed(name, wrong, monkeypatch):
+    monkeypatch.setattr(step.Step, "log_likelihood", wrong)
+    with pytest.raises(UserError, match=f"the step of {name} differs from the naive inside algorithm"):
+        next(MEASUREMENTS["step"](True, 1, 1))
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-6), (torch.float32, 0.1)])
+def test_a_step_with_a_wrong_inside_algorithm_is_not_timed(dtype, error, monkeypatch):
+    right = bilexical.inside
+
+    def wrong(rules, lengths):
+        log_p = right(rules, lengths)
+        return log_p + error if log_p.dtype == dtype else log_p
+
+    monkeypatch.setattr(bilexical, "inside", wrong)
+    with pytest.raises(UserError, match="NBL-PCFG differs from the naive inside algorithm"):
+        next(MEASUREMENTS["step"](True, 1, 1))
 
 
 def test_the_floor_counts_the_products_of_the_networks():
     model = build("nblpcfg", 10_001)
     words = step.sentences(20, seed=0)
     # 6 d_H dim V for p(w|H), the largest part, is 4.6 GFLOP; all of it is below 9
-    assert 6 * 300 * 256 * 10_001 < step.neural_operations(model, words) < 9e9
-    assert step.inside_operations(model, 8, 20) == pytest.approx(16 * step.inside_operations(model, 8, 10), rel=0.6)
+    assert 6 * 300 * 256 * 10_001 < floor.neural_operations(model, words) < 9e9
+    # l = 3: two spans of two words with one split point, one of three words with two; NT = 15, H = 300
+    splits, rows, spans = 2 * 2 * 1 + 1 * 3 * 2, 2 * 2 + 1 * 3, 3
+    assert floor.inside_operations(model, 8, 3) == 3 * 2 * 8 * 300 * (splits + 3 * 15 * rows + 2 * 15 * spans)
+
+
+@pytest.mark.parametrize("name", decode.GRAMMARS)
+def test_the_decoders_of_every_grammar_pass_the_check(name):
+    decode.check(name)
+
+
+def _without_root_word(rules, lengths, decoder):
+    """CYK that forgets the emission of the root's word."""
+    if decoder == "cyk":
+        rules = rules._replace(logp_w_A=torch.zeros_like(rules.logp_w_A))
+    return right_decode(rules, lengths, decoder)
+
+
+def _legacy_cyk(rules, lengths, decoder):
+    """The same, but the log-probability is that of the tree it takes."""
+    return right_decode(rules, lengths, decoder, legacy=decoder == "cyk")
+
+
+def _of_other_trees(wanted, rules, lengths, decoder):
+    """A decoder with the right log-probabilities, but its trees come from other rules."""
+    parses = right_decode(rules, lengths, decoder)
+    if decoder != wanted:
+        return parses
+    others = right_decode(type(rules)(*(factor.flip(-1) for factor in rules)), lengths, decoder)
+    return [replace(other, log_prob=parse.log_prob) for parse, other in zip(parses, others, strict=True)]
+
+
+def _imprecise(rules, lengths, decoder):
+    """CYK that is wrong in float32 alone, and only where there are many symbols."""
+    wrong = rules.logp_A_S.dtype == torch.float32 and rules.logp_A_S.shape[-1] > 16
+    return right_decode(rules, lengths, "mbr" if wrong else decoder)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (_without_root_word, "CYK of NBL-PCFG 15/30 differs from the best of all trees"),
+        (_legacy_cyk, "CYK of NL-PCFG 10/20 differs from the best of all trees"),
+        (partial(right_decode, legacy=True), "MBR of NL-PCFG 10/20 differs from the best of all trees"),
+        (partial(_of_other_trees, "mbr"), "MBR of N-PCFG 30/60 differs from the best of all trees"),
+        (partial(_of_other_trees, "cyk"), "CYK of N-PCFG 30/60 differs from the best of all trees"),
+        (_imprecise, "CYK of NBL-PCFG 15/30 differs from itself in float64"),
+    ],
+    ids=["CYK, log p", "CYK, root", "MBR, heads", "MBR, spans", "CYK, tree", "float32"],
+)
+def test_a_wrong_decoder_is_not_timed(wrong, message, monkeypatch):
+    name = message[7 : message.index(" differs")]
+    monkeypatch.setattr(decode, "decode", wrong)
+    monkeypatch.setattr(decode, "GRAMMARS", {name: decode.GRAMMARS[name]})
+    with pytest.raises(UserError, match=f"{message} and is not timed"):
+        next(MEASUREMENTS["decode"](True, 1, 1))
 
 
 def test_a_comparison_of_decoders(monkeypatch):
     monkeypatch.setattr(decode, "GRAMMARS", {"tiny": {"grammar": "D-C", "NT": 2, "PT": 2, "H": 3}})
     rows = [row for l in (3, 5) for row in decode.compare(["tiny"], l, rounds=1)]
     assert [(row["decoder"], row["l"]) for row in rows] == [("mbr", 3), ("cyk", 3), ("mbr", 5), ("cyk", 5)]
+    assert summary.summarise({"decode": rows}) == {
+        "tiny: CYK over MBR, l = 3": rows[1]["median"] / rows[0]["median"],
+        "tiny: CYK over MBR, l = 5": rows[3]["median"] / rows[2]["median"],
+    }
+
+
+def _measured(name, case, seconds, rate=90.0):
+    return {"implementation": name, **case._asdict(), "median": seconds, "sgemm_gflops": rate, "peak_mb": 9.0}
 
 
 def test_growth_and_normalised_times():
     rows = [
-        {
-            "implementation": "NBL, native",
-            "b": 8,
-            "l": l,
-            "m": 15,
-            "median": l**3 / 1e6,
-            "sgemm_gflops": 45.0,
-            "peak_mb": 9.0,
-        }
-        for l in (10, 20, 40)
+        _measured("NBL, native", Case(8, l, 15), l**3 / 1e6 * 45.0 / rate, rate)
+        for l, rate in ((10, 45.0), (20, 90.0), (30, 60.0), (40, 30.0))  # the machine's rate drifts
     ]
     facts = summary.summarise({"inside": rows})
     assert facts["NBL, native: exponent in l, batch 8, m = 15"] == pytest.approx(3)
     assert facts["NBL, native, batch 8, l = 20, m = 15: ms at 90 GFLOP/s"] == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("b", "l"), [(1, 30), (8, 20)])
+def test_growth_in_the_number_of_nonterminals(b, l):
+    """The cases that are measured give its exponent for both batch sizes."""
+    cases = [case for case in _cases(quick=False) if (case.b, case.l) == (b, l)]
+    assert {case.m for case in cases} >= {5, 10, 15, 20, 30}
+    rows = [_measured("N", case, case.m**1.5 / rate, rate) for rate, case in enumerate(cases, start=30)]
+    rows.append(_measured("N", Case(b, 10, 15), 1.0))  # of another length
+    assert summary.summarise({"inside": rows}) == {f"N: exponent in m, batch {b}, l = {l}": pytest.approx(1.5)}
+
+
+def test_times_are_told_as_multiples_of_those_of_nbl():
+    cases = [Case(1, 10, 10), Case(1, 30, 10), Case(8, 20, 5), Case(8, 20, 30)]
+    native = [_measured("NBL, native", case, 1.0) for case in cases]
+    others = [_measured("NBL, torch", case, 2.0 + number) for number, case in enumerate(cases)]
+    others += [_measured("naive", cases[0], 7.0), {"implementation": "naive", **cases[1]._asdict()}]
+
+    def multiples(rows):
+        return {name: value for name, value in summary.summarise({"inside": rows}).items() if " over " in name}
+
+    assert multiples(native + others) == {
+        "NBL, torch over NBL, native, batch 1, l = 30, m = 10": 3.0,
+        "NBL, torch over NBL, native, batch 8, l = 20, m = 30": 5.0,
+        "naive over NBL, native, batch 1, l = 10, m = 10": 7.0,
+    }
+    assert multiples(others) == {"naive over NBL, torch, batch 1, l = 10, m = 10": 3.5}  # without a compiler

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbl.bench.random_rules import BINDINGS, count_rules, detached, random_rules
+from nbl.bench.random_rules import BINDINGS, count_rules, detached, random_rules, single
 from nbl.inside import bilexical, kernel, naive
 from nbl.rules import BilexicalRules
 
@@ -60,10 +60,6 @@ def assert_same(result, expected, **tolerance):
     torch.testing.assert_close(result[0], expected[0], **tolerance)
     for name, gradient, wanted in zip(BilexicalRules._fields, result[1], expected[1], strict=True):
         torch.testing.assert_close(gradient, wanted, **tolerance, msg=lambda text, name=name: f"d {name}: {text}")
-
-
-def as_float32(rules):
-    return BilexicalRules(*(factor.float() for factor in rules))
 
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -184,7 +180,7 @@ def test_posteriors_add_up(allow_native, binding):
 def test_float32_is_float64(allow_native, binding, l, scale):
     rules, lengths = batch(binding, [l], 3, 4, 6, seed=11, scale=scale, V=50)
     exact = solved(fast(allow_native), rules, lengths)
-    rough = solved(fast(allow_native), as_float32(rules), lengths)
+    rough = solved(fast(allow_native), single(rules), lengths)
     torch.testing.assert_close(rough[0].double(), exact[0], rtol=1e-6, atol=0)
     for name, gradient, wanted in zip(rules._fields, rough[1], exact[1], strict=True):
         assert gradient.dtype == torch.float32
@@ -231,7 +227,7 @@ def test_threads_do_not_change_results():
     results = []
     for number in (1, 3):
         torch.set_num_threads(number)
-        results.append(solved(fast(True), as_float32(rules), lengths))
+        results.append(solved(fast(True), single(rules), lengths))
     torch.set_num_threads(threads)
     assert_same(*results, rtol=0, atol=0)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nbl.bench.random_rules import GRAMMARS, count_rules, detached, random_rules
+from nbl.bench.random_rules import GRAMMARS, count_rules, detached, random_rules, single
 from nbl.inside import eisner_satta, kernel, lexical, lexical_native, naive
 from nbl.rules import LexicalRules
 
@@ -207,16 +207,12 @@ def test_impossible_sentence(name):
             assert (gradient[0] == 0).all()
 
 
-def single_precision(rules: LexicalRules) -> LexicalRules:
-    return LexicalRules(*(x.float() for x in rules))
-
-
 @every_inside
 @pytest.mark.parametrize("scale", [1.0, 15.0])
 def test_single_precision(inside, scale):
     lengths = torch.tensor([40])
     rules = random_rules("lexical", b=1, l=40, NT=2, PT=3, H=1, seed=2, scale=scale, V=20)
-    log_prob, *gradients = value_and_gradients(inside, single_precision(rules), lengths)
+    log_prob, *gradients = value_and_gradients(inside, single(rules), lengths)
     expected, *expected_gradients = value_and_gradients(INSIDES["split-sum"], rules, lengths)
     torch.testing.assert_close(log_prob.double(), expected, rtol=1e-6, atol=0)
     assert_all_close(gradients, expected_gradients, tolerance=1e-3)
@@ -226,7 +222,7 @@ def test_single_precision(inside, scale):
 def test_single_precision_of_120_words(name):
     lengths = torch.tensor([120])
     rules = random_rules("lexical", b=1, l=120, NT=2, PT=3, H=1, seed=2, scale=15.0, V=20)
-    log_prob, expected = INSIDES[name](single_precision(rules), lengths), INSIDES["C1-2"](rules, lengths)
+    log_prob, expected = INSIDES[name](single(rules), lengths), INSIDES["C1-2"](rules, lengths)
     torch.testing.assert_close(log_prob.double(), expected, rtol=1e-6, atol=0)
 
 
@@ -236,7 +232,7 @@ def test_large_tables_are_the_same_in_both_implementations(grammar):
     rules, lengths = random_rules(grammar, b=4, l=9, NT=17, PT=20, H=1, seed=3), torch.tensor([9, 2, 8, 3])
     expected = value_and_gradients(INSIDES["split-sum"], rules, lengths)
     assert_all_close(value_and_gradients(native_inside, rules, lengths), expected)
-    assert_all_close(value_and_gradients(native_inside, single_precision(rules), lengths), expected, 1e-4)
+    assert_all_close(value_and_gradients(native_inside, single(rules), lengths), expected, 1e-4)
 
 
 @pytest.mark.parametrize("words", [1, 6])
@@ -250,14 +246,14 @@ def test_the_kernel_refuses_lengths_it_has_no_words_for(words):
 def test_gradients_at_the_limits_of_single_precision_are_finite(name):
     # an outside probability that overflows belongs to an inside probability of 0, and must not make it NaN
     rules = random_rules("lexical", b=1, l=40, NT=3, PT=5, H=1, seed=2, scale=30.0, V=50)
-    found = value_and_gradients(INSIDES[name], single_precision(rules), torch.tensor([40]))
+    found = value_and_gradients(INSIDES[name], single(rules), torch.tensor([40]))
     assert all(tensor.isfinite().all() for tensor in found)
 
 
 @pytest.mark.parametrize("name", ["native", "split-sum"])
 def test_gradients_of_rules_that_overflow_on_the_way_are_right(name):
     rules = random_rules("lexical", b=1, l=20, NT=8, PT=10, H=1, seed=1030, scale=30.0, V=50)
-    found = value_and_gradients(INSIDES[name], single_precision(rules), torch.tensor([20]))
+    found = value_and_gradients(INSIDES[name], single(rules), torch.tensor([20]))
     expected = value_and_gradients(INSIDES["split-sum"], rules, torch.tensor([20]))
     assert_all_close(found, expected, 1e-3)
 

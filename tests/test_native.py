@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from nbl import native
-from nbl.bench.random_rules import random_rules
-from nbl.inside import bilexical, kernel
+from nbl.bench.random_rules import random_rules, single
+from nbl.decode import decode
+from nbl.inside import bilexical, kernel, lexical
 
 ANSWER = 'extern "C" int answer() { return %s; }\n'
 
@@ -21,6 +23,7 @@ def cache(tmp_path, monkeypatch):
     """An empty cache folder, and no memory of libraries loaded or refused before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NBL_NATIVE", raising=False)
+    monkeypatch.setattr(native, "_told", threading.Lock())
     native.library.cache_clear()
     kernel.load.cache_clear()
     yield tmp_path / "cache" / "nbl"
@@ -64,16 +67,30 @@ def test_several_processes_may_compile_at_once(cache, tmp_path):
     assert len(list(cache.iterdir())) == 1
 
 
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
-def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypatch, compiler):
-    monkeypatch.setenv("CXX", compiler)
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [("no-such-compiler", "No such file"), ("false", "exit status 1"), ("broken", "fatal error: no headers")],
+)
+def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypatch, tmp_path, compiler, reason):
+    if compiler == "broken":  # it has a version, and compiles nothing
+        compiler = tmp_path / "broken"
+        compiler.write_text('#!/bin/sh\n[ "$1" = --version ] || { echo "fatal error: no headers" >&2; exit 1; }\n')
+        compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
     rules = random_rules("D-C", 1, 4, 2, 2, 3, seed=0)
     lengths = torch.tensor([4])
-    with pytest.warns(UserWarning, match="no native bilexical kernel") as notices:
-        first, second = (bilexical.inside(rules, lengths) for _ in range(2))
+
+    def use_all_kernels():
+        decode(rules, lengths, "cyk")
+        lexical.inside(random_rules("lexical", 1, 4, 2, 2, 1, seed=0), lengths)
+        bilexical.inside(single(rules), lengths)
+        return bilexical.inside(rules, lengths)
+
+    with pytest.warns(UserWarning, match=f"no native kernels .*{reason}") as notices:
+        found = use_all_kernels()
     assert len(notices) == 1
-    assert first == second == bilexical.inside(rules, lengths, allow_native=False)
-    assert not cache.exists()
+    assert found == bilexical.inside(rules, lengths, allow_native=False)
+    assert not list(cache.glob("*.so"))
 
 
 def test_the_native_kernels_can_be_switched_off(cache, monkeypatch, tmp_path):

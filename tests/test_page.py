@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean, stdev
@@ -56,7 +57,7 @@ def test_export_has_all_that_is_done_and_no_words(project):
     assert "npcfg/seed2: unfinished" in err
     files = [path for path in Path("results/reference").rglob("*") if path.is_file()]
     names = {path.name for path in files}
-    assert names == {"config.yaml", "history.csv", "metrics.json", "stats.json", "trees.json"} | {
+    assert names == {"config.yaml", "history.csv", "metrics.json", "stats.json", "trees.json", "inside.csv"} | {
         f"predictions.{decoder}.jsonl.gz" for decoder in ("mbr", "cyk", "mbr-legacy", "cyk-legacy")
     }
     for path in files:
@@ -76,7 +77,6 @@ def test_no_results_to_export(project):
 
 def test_tables_read_the_copy(project):
     call("export")
-    Path("results/reference/toy/corpus/test.jsonl").write_bytes(Path("results/toy/corpus/test.jsonl").read_bytes())
     for results in ("results", "results/reference"):
         code, _, err = call("tables", "--corpus", "toy", "--results", results, "--out", f"out/{results}")
         assert code == 0, err
@@ -98,15 +98,27 @@ def test_page(project):
     ]
     for text in (page, readme):
         assert f"| NBL-PCFG | 6/12 | {fmean(f1):.1f} ± {stdev(f1):.1f} (3)<br>*60.4*" in text
-    run = "| `nblpcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 100 | 500 |"
+    run = "| `nblpcfg` | 1 | 3 | 2 | 30.0 | 12.5 | 55.5 | 44.4 | 20.0 / 50.0 | 2.00 | 1 | 1 | 100 | 500 |"
     perplexity = json.loads(Path("results/toy/runs/nblpcfg/seed1/metrics.json").read_text())["decoders"]["mbr"]
     assert f"{run} {perplexity['perplexity']:.1f} | {f1[1]:.1f} |" in page
     assert "34.0 hours of training in all, on an abacus" in page
     assert "| C-PCFG | 6/12 |" in page
     main = [line for line in page.splitlines() if line.startswith("| ") and "| 6/12 |" in line]
     assert all(("≈" in line) == ("C-PCFG" in line) for line in main)
-    assert "| `nblpcfg` | 3 | 3 | 0 | 0 | 55.5, 55.5, 55.5 |" in page
-    assert "Of " not in page.split("branch to the left.")[1].partition("\n")[0]  # all F1 are equal
+    assert "| `nblpcfg` | 3 | 3 | 0 | 0 |" in page
+    udas = {
+        (model, decoder): [
+            json.loads(Path(f"results/toy/runs/{model}/seed{seed}/metrics.json").read_text())["decoders"][decoder][
+                "heads"
+            ]["stanford"]["udas"]
+            for seed in SEEDS
+        ]
+        for model, decoder in (("nblpcfg", "mbr"), ("nlpcfg", "mbr"), ("nlpcfg", "mbr-legacy"))
+    }
+    lead = fmean(udas["nblpcfg", "mbr"]) - fmean(udas["nlpcfg", "mbr"])
+    change = [b - a for a, b in zip(udas["nlpcfg", "mbr"], udas["nlpcfg", "mbr-legacy"], strict=True)]
+    assert f"In UDAS, NBL-PCFG leads NL-PCFG 6/12 by {lead:.1f} by MBR" in page
+    assert f"change NL-PCFG's by {fmean(change):z.1f} ± {stdev(change):.1f} (3) and " in page
     assert "old" not in readme
     assert readme.startswith("# About\n")
     assert readme.endswith("\n\nMore.\n")
@@ -119,16 +131,33 @@ def test_page(project):
     assert (Path("docs/results.md").read_text(), Path("README.md").read_text()) == (page, readme)
 
 
-def test_the_selection_by_perplexity_is_judged_pair_by_pair(project):
-    """Three seeds, dev perplexities 30, 31, 32: F1 55.5, 55.5, 60.5. A tie counts for nothing."""
-    for seed, (perplexity, f1) in enumerate(((31.0, 55.5), (30.0, 55.5), (32.0, 60.5))):
-        history = HISTORY.replace("2,8.0,88.0,30.0,55.5", f"2,8.0,88.0,{perplexity},{f1}")
-        Path(f"results/toy/runs/nblpcfg/seed{seed}/history.csv").write_text(history)
+def test_selections_are_judged_pair_by_pair(project):
+    """F1 60, 50, 40 of seeds 0, 1, 2. By dev perplexity 1 comes first, then 0 and 2: two of three pairs are right. The
+    trees of 1 and 2 are equal, those of 0 are not: one pair is a tie, and the other two are wrong."""
+    for metrics in Path("results").glob("toy/runs/*/seed*/metrics.json"):
+        run, seed = metrics.parent, int(metrics.parent.name[4:])
+        if run.parent.name != "nblpcfg":
+            (run / "evaluate.sha256").unlink()
+            continue
+        scores = json.loads(metrics.read_text())
+        scores["decoders"]["mbr"]["trees"]["kim"]["sentence_f1"] = 60.0 - 10 * seed
+        metrics.write_text(json.dumps(scores))
+        (run / "evaluate.sha256").write_text(f"{sha256(metrics.read_bytes()).hexdigest()}  metrics.json\n")
+        (run / "history.csv").write_text(HISTORY.replace("88.0,30.0", f"88.0,{(31.0, 30.0, 32.0)[seed]}"))
+        path = run / "predictions.mbr.jsonl"
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        for record in records:
+            l = record["length"]
+            record["spans"] = [[i, l, None] if seed else [0, l - i, None] for i in range(l - 1)]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
     call("export")
+    shutil.rmtree("results/toy")  # neither needs the corpus
     call("page")
     page = Path("docs/results.md").read_text()
-    assert "| `nblpcfg` | 3 | 3 | 0 | 0 | 55.5, 55.5, 60.5 |" in page
-    assert "Of 2 pairs of seeds of one grammar, the one of the lower perplexity has the higher F1 in 0;" in page
+    assert "| `nblpcfg` | 50.0, 60.0, 40.0 | 50.0, 40.0, 60.0 |" in page
+    assert "Of 3 pairs of seeds of one grammar, the one of the lower dev perplexity," in page
+    assert "has the higher test F1 in 2;" in page
+    assert "Of 2, the one whose trees agree more with those of the other seeds (self-F1) has it in 0." in page
 
 
 def test_other_sizes_have_rows_without_the_paper_s_number(project):

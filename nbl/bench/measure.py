@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,8 @@ from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
 import torch
+
+from nbl.inside import kernel
 
 Key = TypeVar("Key", bound=Hashable)
 SGEMM_SIZE = 1024
@@ -84,6 +85,7 @@ def memory_rate(seconds: float) -> float:
 def peak_memory(call: Callable[[], object]) -> float | None:
     """Megabytes by which a call raises the process's memory at its peak; None where this cannot be told."""
     gc.collect()
+    kernel.free_scratch.clear()  # what a kernel keeps between calls counts, too
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -107,14 +109,3 @@ def _kilobytes(status: Path, field: str) -> int:
 def _synchronise() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """The slope of log seconds over log size by least squares: time grows as size to this power.
-
-    >>> round(exponent([10, 20, 40], [1.0, 8.0, 64.0]), 6)
-    3.0
-    """
-    xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in seconds]
-    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / sum((x - x_mean) ** 2 for x in xs)

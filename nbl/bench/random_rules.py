@@ -74,3 +74,8 @@ def count_rules(rules):
 def detached(rules):
     """The rules as leaf tensors with gradients."""
     return type(rules)(*(factor.detach().clone().requires_grad_() for factor in rules))
+
+
+def single(rules):
+    """The rules in float32."""
+    return type(rules)(*(factor.float() for factor in rules))

@@ -1,26 +1,31 @@
 """Whole training steps at the paper's sizes, on eight random sentences with lengths and words as in a newspaper.
 
-For the NBL-PCFG the step is held against a floor: its matrix products at the machine's own rate, and eight
-passes over the parameters (gradient: written, its norm read, read; parameter and Adam's two moments: read
-or written) at the machine's memory rate, both measured in the same rounds.
+A model whose log-likelihood differs from the naive recursion on its rules is not timed: it is an error.
+
+For the NBL-PCFG the step is held against a floor (`nbl.bench.floor`), whose rates are measured in the same rounds.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nbl.bench.measure import interleaved, memory_rate, sgemm, sgemm_rate, stream
+from nbl.bench.agreement import require_agreement
+from nbl.bench.floor import floor
+from nbl.bench.measure import interleaved, memory_rate, peak_memory, sgemm, sgemm_rate, stream
 from nbl.config import Training
-from nbl.inside import inside
-from nbl.models import build
+from nbl.inside import inside, naive
+from nbl.models import build, hyperparameters
+from nbl.models.base import CompoundGrammar, Grammar
 from nbl.models.nblpcfg import NBLPCFG
+from nbl.rules import Rules
 from nbl.run import Adam
 from nbl.train import clipped_step
 
@@ -33,11 +38,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "C-PCFG 30/60": ("cpcfg", {}),
     "TN-PCFG 250/500": ("tnpcfg", {}),
     "NL-PCFG 10/20": ("nlpcfg", {"NT": 10}),
+    "NL-PCFG 10/20, compound": ("nlpcfg", {"NT": 10, "compound": True}),
     "NL-PCFG 30/60": ("nlpcfg", {}),
     "NBL-PCFG 15/30": ("nblpcfg", {}),
 }
 PARTS = ("rules", "inside", "backward", "optimiser")
-PASSES = 8
+Inside = Callable[[Any, Tensor], Tensor]  # rules, lengths -> log p
 
 
 def sentences(l: int, seed: int) -> Tensor:
@@ -48,39 +54,93 @@ def sentences(l: int, seed: int) -> Tensor:
 
 
 class Step:
-    """A model in training; a call does one step on a batch and adds up the seconds of each part."""
+    """A model in training; a call does one step on a batch and notes the seconds of each part."""
 
-    def __init__(self, name: str):
-        kind, hyperparameters = MODELS[name]
-        torch.manual_seed(0)
-        self.model = build(kind, VOCABULARY, **hyperparameters)
-        self.optimiser = Adam(self.model, Training().lr)
-        self.seconds = dict.fromkeys(PARTS, 0.0)
-        self.calls = 0
+    def __init__(self, model: Grammar):
+        self.model = model
+        self.optimiser = Adam(model, Training().lr)
+        self.seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)  # by part and length
+        self.mark = 0.0
 
     def __call__(self, words: Tensor) -> None:
-        lengths = torch.full((len(words),), words.shape[1])
+        """As in `nbl.train.train_epoch`."""
+        self.mark = time.perf_counter()
+        b, l = words.shape
+        log_p = self.log_likelihood(words, torch.full((b,), l))
         self.optimiser.zero_grad()
-        marks = [time.perf_counter()]
-        rules = self.model.rules(words, lengths)
-        marks.append(time.perf_counter())
-        loss = -inside(rules, lengths).mean()
-        marks.append(time.perf_counter())
-        loss.backward()
-        marks.append(time.perf_counter())
+        (-log_p.mean()).backward()
+        self._end("backward", l)
         clipped_step(self.optimiser, Training().clip)
-        marks.append(time.perf_counter())
-        for part, start, end in zip(PARTS, marks, marks[1:], strict=False):
-            self.seconds[part] += end - start
-        self.calls += 1
+        self._end("optimiser", l)
+
+    def log_likelihood(self, words: Tensor, lengths: Tensor, inside: Inside = inside) -> Tensor:
+        """That of the model, z sampled and its KL subtracted where it has one, in two parts."""
+        if isinstance(self.model, CompoundGrammar):
+            z, KL = self.model.infer(words, lengths)
+            rules = self.model.rules_given(words, z)
+        else:
+            rules, KL = self.model.rules(words, lengths), torch.zeros(())
+        self._end("rules", words.shape[1])
+        log_p = inside(rules, lengths) - KL
+        self._end("inside", words.shape[1])
+        return log_p
+
+    def _end(self, part: str, l: int) -> None:
+        """A part of a step on sentences of l words is done, the next one begins."""
+        now = time.perf_counter()
+        self.seconds[part, l].append(now - self.mark)
+        self.mark = now
 
     def milliseconds(self) -> dict[str, float]:
-        """Mean milliseconds of each part of a step, the first round included."""
-        return {part: 1000 * seconds / self.calls for part, seconds in self.seconds.items()}
+        """Of each part of a step: the mean over lengths of the median, the first step of each length apart."""
+        medians = {key: median(seconds[1:]) for key, seconds in self.seconds.items()}
+        return {part: 1000 * fmean(medians[key] for key in medians if key[0] == part) for part in PARTS}
+
+    def peak_mb(self, words: Tensor) -> float | None:
+        """Megabytes that a step needs beside the parameters and Adam's moments."""
+        self.optimiser.zero_grad()
+        return peak_memory(partial(self, words))
+
+
+def check(name: str) -> None:
+    """Compare log p and its gradients, in a small model of this kind, with the naive recursion on the model's rules:
+    as the model has them and as the step has them in parts, in float64 and in the float32 that is timed; and those in
+    float32 with those in float64, where there are more symbols and other code may be used."""
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
+        model = _small(name, NT=3, largest=5).to(dtype)
+        step = Step(model)
+        right = _results(model, partial(step.log_likelihood, inside=_naive))
+        for found in (_results(model, model.log_likelihood), _results(model, step.log_likelihood)):
+            require_agreement(f"the step of {name}", "the naive inside algorithm", right, found, tolerance)
+    timed = _small(name, NT=17, largest=120).eval()  # no sample of z, which depends on the precision
+    found = _results(timed, timed.log_likelihood)
+    double = timed.double()
+    require_agreement(f"the step of {name}", "itself in float64", _results(double, double.log_likelihood), found, 1e-3)
+
+
+def _small(name: str, NT: int, largest: int) -> Grammar:
+    """A model of this kind in which no size exceeds the largest."""
+    kind, given = MODELS[name]
+    settings = hyperparameters(kind) | given
+    settings |= {key: min(value, largest) for key, value in settings.items() if type(value) is int}
+    torch.manual_seed(0)
+    return build(kind, 6, **settings | {"NT": NT, "PT": NT + 1})
+
+
+def _naive(rules: Rules, lengths: Tensor) -> Tensor:
+    return naive.inside(rules.dense(), lengths)
+
+
+def _results(model: Grammar, log_likelihood: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+    """log p of sentences of four and three words, and the gradients of their sum."""
+    torch.manual_seed(0)  # the same z each time
+    log_p = log_likelihood(torch.tensor([[0, 1, 2, 3], [3, 4, 0, 5]]), torch.tensor([4, 3]))
+    return [log_p, *torch.autograd.grad(log_p.sum(), list(model.parameters()), materialize_grads=True)]
 
 
 def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> list[dict[str, Any]]:
-    """Rows of milliseconds a step; `every` takes every so-many-th of the sixteen lengths.
+    """Rows of milliseconds a step, and peak memory of one on the longest sentences; `every` takes every so-many-th of
+    the sixteen lengths.
 
     A round does, for each length in turn, one step of each model, NBL-PCFG's the last, and before that one pass over
     memory and one matrix product: what disturbs the machine for a second disturbs what its floor is made of as well.
@@ -89,7 +149,7 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        steps = {name: Step(name) for name in names}
+        steps = {name: _step(name) for name in names}
         tasks: dict[tuple[str, int], Callable[[], object]] = {}
         product, memory = sgemm(), stream()
         for number, words in enumerate(batches):
@@ -99,6 +159,8 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
             tasks |= {("stream", number): memory, ("sgemm", number): product}
             tasks |= {(name, number): partial(steps[name], words) for name in floored}
         times = interleaved(tasks, rounds)
+        parts = {name: step.milliseconds() for name, step in steps.items()}
+        peaks = {name: step.peak_mb(batches[-1]) for name, step in steps.items()}
     finally:
         torch.set_num_threads(before)
 
@@ -112,36 +174,15 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
         ms, low, high = (1000 * seconds for seconds in mean(name)[:3])
         row: dict[str, Any] = {"model": name, "threads": threads, "ms": ms, "low": low, "high": high}
         done = min(times[name, n].rounds for n in range(len(batches)))
-        row |= {"rounds": done, **{f"ms_{part}": ms for part, ms in step.milliseconds().items()}}
-        row |= {"sgemm_gflops": gflops, "memory_gbs": gigabytes}
+        row |= {"rounds": done, **{f"ms_{part}": ms for part, ms in parts[name].items()}}
+        row |= {"peak_mb": peaks[name], "sgemm_gflops": gflops, "memory_gbs": gigabytes}
         if isinstance(step.model, NBLPCFG):
             row["floor_ms"] = floor(step.model, batches, gflops, gigabytes)
         rows.append(row)
     return rows
 
 
-def floor(model: NBLPCFG, batches: Sequence[Tensor], gflops: float, gigabytes: float) -> float:
-    """Mean milliseconds a step of the NBL-PCFG cannot fall below on this machine."""
-    operations = sum(neural_operations(model, words) + inside_operations(model, *words.shape) for words in batches)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return operations / len(batches) / gflops / 1e6 + PASSES * 4 * parameters / gigabytes / 1e6
-
-
-def neural_operations(model: NBLPCFG, words: Tensor) -> float:
-    """Of the networks' matrix products, forwards and twice that backwards, for the distinct words."""
-    (NT, dim), d_H, V, S = model.u_A.shape, len(model.u_Hw), model.vocab_size, model.S
-    distinct = len(words.unique())
-    products = (d_H + NT) * dim * V  # p(w|H), p(w|A)
-    products += distinct * NT * dim * (2 * dim + d_H) + (distinct + NT) * dim * dim  # p(H|A,w)
-    products += (d_H + NT + 1) * 5 * dim * dim + 3 * d_H * dim * S  # residual networks; p(B|H), p(C,D|H)
-    return 3 * 2 * products
-
-
-def inside_operations(model: NBLPCFG, b: int, l: int) -> float:
-    """Of the inside and outside pass: O(l^4 d_H) for the splits, O(l^3 m d_H) for the contractions."""
-    NT, d_H = len(model.u_A), len(model.u_Hw)
-    spans = [(w, l - w + 1) for w in range(2, l + 1)]
-    rows = sum(n * w for w, n in spans)  # (span, head)
-    splits = sum(n * w * (w - 1) for w, n in spans)  # (span, head, split point)
-    closed = sum(n * 2 * NT for _, n in spans)  # p(C, D | H) once the words are summed
-    return 3 * 2 * b * d_H * (splits + 3 * NT * rows + closed)
+def _step(name: str) -> Step:
+    kind, given = MODELS[name]
+    torch.manual_seed(0)
+    return Step(build(kind, VOCABULARY, **given))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbl.bench.measure import exponent
+from nbl.growth import SHORTEST, exponent
 
 REFERENCE_GFLOPS = 90.0  # times are also told as on a machine with this sgemm rate
-FLAT_LENGTHS = (20, 30, 40)  # the lengths over which growth in l is fitted
+# What is compared: b sentences over the sizes of one variable, the other one held.
+COMPARISONS = ((1, "l", "m", 10), (8, "l", "m", 15), (1, "m", "l", 30), (1, "m", "l", 20), (8, "m", "l", 20))
+BASES = ("NBL, native", "NBL, torch")  # times are told as multiples of the first of them that was measured
 
 Rows = list[dict[str, Any]]
 
@@ -16,39 +18,66 @@ def summarise(results: dict[str, Rows]) -> dict[str, float]:
     """One number a line of what can be told from the parts that were measured."""
     facts: dict[str, float] = {}
     if "inside" in results:
-        facts |= _growth(results["inside"]) | _normalised(results["inside"])
+        timed = [row for row in results["inside"] if "median" in row]
+        facts |= _growth(timed) | _ratios(timed) | _normalised(timed)
     if "step" in results:
         facts |= _steps(results["step"])
+    if "decode" in results:
+        facts |= _decoders(results["decode"])
     return facts
 
 
 def _growth(rows: Rows) -> dict[str, float]:
-    """Exponents of time in the length (m = 10 and 15) and in the number of nonterminals (l = 30)."""
+    """Exponents of time in the length and in the number of nonterminals, where there are three sizes or more."""
     facts = {}
-    timed = [row for row in rows if "median" in row]
-    for name in dict.fromkeys(row["implementation"] for row in timed):
-        own = [row for row in timed if row["implementation"] == name]
-        for b, m in ((1, 10), (8, 15)):
-            points = [row for row in own if (row["b"], row["m"]) == (b, m) and row["l"] in FLAT_LENGTHS]
-            if len(points) > 1:
-                slope = exponent([row["l"] for row in points], [row["median"] for row in points])
-                facts[f"{name}: exponent in l, batch {b}, m = {m}"] = slope
-        points = [row for row in own if (row["b"], row["l"]) == (1, 30)]
-        if len(points) > 2:
-            slope = exponent([row["m"] for row in points], [row["median"] for row in points])
-            facts[f"{name}: exponent in m, batch 1, l = 30"] = slope
+    for name, own in _by(rows, "implementation").items():
+        for b, variable, other, value in COMPARISONS:
+            points = [row for row in own if (row["b"], row[other]) == (b, value)]
+            if variable == "l":
+                points = [row for row in points if row["l"] >= SHORTEST]
+            if len(points) > 2:
+                slope, _ = exponent([row[variable] for row in points], [_work(row) for row in points])
+                facts[f"{name}: exponent in {variable}, batch {b}, {other} = {value}"] = slope
     return facts
+
+
+def _ratios(rows: Rows) -> dict[str, float]:
+    """Times as multiples of NBL's, in each comparison at the largest size that both were measured at."""
+    names = _by(rows, "implementation")
+    base = next((name for name in BASES if name in names), None)
+    facts = {}
+    for b, variable, other, value in COMPARISONS:
+        points = [row for row in rows if (row["b"], row[other]) == (b, value)]
+        seconds = {(row["implementation"], row[variable]): row["median"] for row in points}
+        for name in names:
+            common = [size for own, size in seconds if own == name != base and (base, size) in seconds]
+            if common:
+                size = max(common)
+                where = ", ".join(f"{key} = {at}" for key, at in sorted({variable: size, other: value}.items()))
+                facts[f"{name} over {base}, batch {b}, {where}"] = seconds[name, size] / seconds[base, size]
+    return facts
+
+
+def _by(rows: Rows, column: str) -> dict[Any, Rows]:
+    """The rows of each value of a column."""
+    groups: dict[Any, Rows] = {}
+    for row in rows:
+        groups.setdefault(row[column], []).append(row)
+    return groups
+
+
+def _work(row: dict[str, Any]) -> float:
+    """The time as GFLOP of the matrix product that was measured beside it: the machine's rate drifts in between."""
+    return row["median"] * row["sgemm_gflops"]
 
 
 def _normalised(rows: Rows) -> dict[str, float]:
     """Milliseconds of NBL's inside on a machine of the reference rate, and its peak memory."""
     facts = {}
     for row in rows:
-        if row["implementation"].startswith("NBL") and "median" in row and row["b"] == 8:
+        if row["implementation"].startswith("NBL") and row["b"] == 8:
             where = f"{row['implementation']}, batch 8, l = {row['l']}, m = {row['m']}"
-            facts[f"{where}: ms at {REFERENCE_GFLOPS:g} GFLOP/s"] = (
-                1000 * row["median"] * row["sgemm_gflops"] / REFERENCE_GFLOPS
-            )
+            facts[f"{where}: ms at {REFERENCE_GFLOPS:g} GFLOP/s"] = 1000 * _work(row) / REFERENCE_GFLOPS
             if row["peak_mb"] is not None:
                 facts[f"{where}: peak MB"] = row["peak_mb"]
     return facts
@@ -57,11 +86,20 @@ def _normalised(rows: Rows) -> dict[str, float]:
 def _steps(rows: Rows) -> dict[str, float]:
     """Steps as multiples of the NBL-PCFG's, and the latter as a multiple of its floor."""
     facts = {}
-    for threads in sorted({row["threads"] for row in rows}):
-        own = {row["model"]: row for row in rows if row["threads"] == threads}
+    for threads, measured in _by(rows, "threads").items():
+        own = {row["model"]: row for row in measured}
         nbl = next(row for name, row in own.items() if name.startswith("NBL"))
         facts[f"NBL step over its floor, {threads} threads"] = nbl["ms"] / nbl["floor_ms"]
         for name, row in own.items():
             if row is not nbl:
                 facts[f"{name} step over NBL's, {threads} threads"] = row["ms"] / nbl["ms"]
     return facts
+
+
+def _decoders(rows: Rows) -> dict[str, float]:
+    """CYK's time as a multiple of MBR's, for each grammar and length."""
+    seconds = {(row["model"], row["l"], row["decoder"]): row["median"] for row in rows}
+    return {
+        f"{model}: CYK over MBR, l = {l}": seconds[model, l, "cyk"] / seconds[model, l, "mbr"]
+        for model, l in dict.fromkeys((model, l) for model, l, _ in seconds)
+    }

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from nbl.errors import UserError
 from nbl.matrix import read_params
-from nbl.report.analysis import Analysis
 from nbl.report.check import Check
 from nbl.report.document import write_check
 from nbl.report.frame import Results, read_results
@@ -41,7 +40,7 @@ def check(
     """
     found = read_runs(results, corpus, params)
     folder = out or Path("paper_tables") / corpus
-    verdicts = write_check(found, read_published(published), Analysis(found), folder)
+    verdicts = write_check(found, read_published(published), folder)
     console = Console(highlight=False)
     _print_cells(console, verdicts)
     _print_claims(console, verdicts)

@@ -12,9 +12,10 @@ from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import KNOWN_CORPORA, read_params
 from nbl.render import svg
+from nbl.report.curves import read_curves
 from nbl.report.figures import draw_training
 from nbl.report.frame import read_results
-from nbl.report.page import draw_trees, read_curves, replace_section, section
+from nbl.report.page import draw_trees, replace_section, section
 from nbl.report.page import page as write_page
 from nbl.report.published import read_published
 

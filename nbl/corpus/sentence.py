@@ -16,6 +16,7 @@ from nbl.errors import UserError, shorten
 from nbl.files import write_text
 
 SPLITS = ("train", "dev", "test")
+CONLLX_SCHEME = "conllx"  # the name of heads that come from a file
 MAX_LENGTH = 250  # words; the longest sentence of the Wall Street Journal has as many, and charts grow with the cube
 
 
@@ -32,6 +33,16 @@ class Sentence:
 
     def __len__(self) -> int:
         return len(self.words)
+
+
+def best_scheme(schemes: Iterable[str]) -> str | None:
+    """Of the schemes of gold heads that there are, the one to go by: a user's own, else Stanford's; None for neither.
+
+    >>> best_scheme(["stanford", "function", "conllx"]), best_scheme(["function"])
+    ('conllx', None)
+    """
+    there = set(schemes)
+    return next((scheme for scheme in (CONLLX_SCHEME, "stanford") if scheme in there), None)
 
 
 def write_sentences(path: Path, sentences: Iterable[Sentence]) -> None:

@@ -9,7 +9,7 @@ from nbl.decode.mbr import mbr
 from nbl.decode.parse import Parse
 from nbl.errors import UserError
 from nbl.inside import lexical, marginals
-from nbl.rules import LexicalRules, PCFGRules, RankRules, Rules
+from nbl.rules import LexicalRules, PCFGRules, RankRules, Rules, check_lengths
 
 __all__ = ["DECODERS", "Parse", "decode"]
 
@@ -27,6 +27,7 @@ def decode(rules: Rules, lengths: Tensor, decoder: str = "mbr", legacy: bool = F
         raise UserError(f"unknown decoder {decoder!r}: choose one of {', '.join(DECODERS)}.")
     if legacy and not isinstance(rules, LexicalRules):
         raise UserError(f"legacy decoding of {type(rules).__name__}: only NL-PCFG has it, leave it out.")
+    check_lengths(rules, lengths)
     if decoder == "cyk":
         if isinstance(rules, PCFGRules | RankRules):
             return cyk_pcfg.cyk(rules, lengths)

@@ -156,8 +156,9 @@ class _Chart:
             # ds, the sum over the three ways in which the span is used: by the root, by K and by I
             dI = self._dI(w)
             ds = (dI.flatten(3) @ t.B_H.flatten(1).t()).contiguous()
-            # an s so small that its inverse overflows has no share in log Z
-            is_root = (lengths == w)[:, None, None] & (s[:, 0] >= torch.finfo(s.dtype).tiny)
+            # an s so small that its inverse overflows has no share in log Z; an impossible sentence has no gradient
+            is_root = ((lengths == w) & self.goal[w].isfinite())[:, None, None]
+            is_root = is_root & (s[:, 0] >= torch.finfo(s.dtype).tiny)
             d_goal = torch.where(is_root, t.root[:, :w] - self.goal[w][:, None, None], -torch.inf).exp()
             ds[:, 0] += d_goal
             d_root[:, :w] += d_goal * s[:, 0]

@@ -16,6 +16,7 @@ from nbl.native import library
 
 FOLDER = Path(__file__).parent / "native"
 TYPES = {torch.float32: "float", torch.float64: "double"}
+HOST = torch.device("cpu")
 MAX_KEPT = 2**27  # bytes of a scratch memory that is kept: enough for a training sentence, not for any
 
 # Scratch memory that no thread is using: new memory would be cleared by the system, page by page, at every call.
@@ -88,5 +89,5 @@ def _scratch(size: int) -> Tensor:
     try:
         kept = free_scratch.pop()
     except IndexError:
-        return torch.empty(size, dtype=torch.uint8)
-    return kept if kept.numel() >= size else torch.empty(size, dtype=torch.uint8)
+        return torch.empty(size, dtype=torch.uint8, device=HOST)
+    return kept if kept.numel() >= size else torch.empty(size, dtype=torch.uint8, device=HOST)

@@ -239,7 +239,8 @@ class _Outside:
         """From the gradients of closed to those of s."""
         chart, d_closed = self.chart, self.d_closed.pop(w)
         d_root = self.d_log_prob[:, None] * (chart.log_root(w) - finite(chart.log_prob)[:, None]).exp()
-        d_root = torch.where((chart.lengths == w)[:, None], _bounded(d_root), 0)
+        is_root = (chart.lengths == w) & chart.log_prob.isfinite()  # an impossible sentence has no gradient
+        d_root = torch.where(is_root[:, None], _bounded(d_root), 0)
         d_closed[: chart.b, 0] += d_root
         if chart.cache == "C1-2":
             d_term = self.d_term_C12.pop(w).flatten(3)

@@ -68,10 +68,11 @@ class NLPCFG(CompoundGrammar):
 def logsum_of_pairs(word_C: Tensor, parent_C: Tensor) -> Tensor:
     """log sum_C exp(word_C + parent_C), [b, p, A, D, B], as a matrix product of exponentials.
 
-    Each factor is scaled by its maximum. In float32 the product would vanish only where every C is 87
-    or more below those maxima.
+    Each factor is scaled by its maximum. In float64, in which the product vanishes only where every C is 700
+    or more below those maxima; in float32 it would be 87, which sharp rules reach.
     """
-    top_w, top_A = (logits.detach().amax(-1, keepdim=True) for logits in (word_C, parent_C))
+    word, parent = word_C.double(), parent_C.double()
+    top_w, top_A = (logits.detach().amax(-1, keepdim=True) for logits in (word, parent))
     # b p D B C, b A D B C -> b p A D B
-    total = torch.einsum("bpdxc,badxc->bpadx", (word_C - top_w).exp(), (parent_C - top_A).exp())
-    return total.log() + top_w.squeeze(-1)[:, :, None] + top_A.squeeze(-1)[:, None]
+    total = torch.einsum("bpdxc,badxc->bpadx", (word - top_w).exp(), (parent - top_A).exp())
+    return (total.log() + top_w.squeeze(-1)[:, :, None] + top_A.squeeze(-1)[:, None]).to(word_C.dtype)

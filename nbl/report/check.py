@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nbl.report import claims as trained
-from nbl.report.analysis import ALL, Analysis
 from nbl.report.frame import Results
 from nbl.report.judgement import (
     CANNOT_TELL,
@@ -21,6 +21,7 @@ from nbl.report.judgement import (
     compare_pairs,
 )
 from nbl.report.latex import escape, long_table, number, signed
+from nbl.report.plan import MODELS, RELEASED_NT
 from nbl.report.published import Cell, Published, caveat, comparability
 from nbl.report.speed import speed
 from nbl.report.statistics import Summary, welch_half_width
@@ -55,7 +56,7 @@ class Check:
     claims: list[Claim]
 
 
-def check(results: Results, paper: Published, analysis: Analysis) -> Check:
+def check(results: Results, paper: Published) -> Check:
     """Judge every cell and every claim. Works quoted by the paper that are no grammars of ours have no verdict."""
     cells = [
         _verdict(cell, _ours(results, cell), paper.seeds, results.corpus)
@@ -68,7 +69,7 @@ def check(results: Results, paper: Published, analysis: Analysis) -> Check:
         *trained.nonterminals(results),
         *trained.bindings(results),
         *trained.recalls(results),
-        *_qualitative(analysis),
+        *_qualitative(results),
         *speed(results),
     ]
     return Check(results.corpus, cells, claims)
@@ -112,29 +113,41 @@ def _verdict(cell: Cell, ours: Summary, seeds: int, corpus: str) -> Verdict:
     return Verdict(cell, ours, width, NOT_COMPARABLE)
 
 
-def _qualitative(analysis: Analysis) -> list[Claim]:
+def _qualitative(results: Results) -> list[Claim]:
     """Section "Qualitative analysis": preferences of NBL-PCFG, seed by seed."""
-    left = analysis.headedness["nblpcfg"][0].get(ALL, {})
-    shapes = analysis.shapes.get("nblpcfg", {})
-    wrong, right = shapes.get("left", {}), shapes.get("right", {})
+    nbl = results.plan.find("nblpcfg")
+    left = results.values(nbl, "cyk", "left_headed")
+    others = [role for role in RELEASED_NT if role != "nblpcfg"]
+    leaning = {role: _left_less_right(results, role) for role in ("nblpcfg", *others)}
     return [
         _more_often(
             "left-headed",
             "NBL-PCFG prefers left-headed constituents",
-            Side("left-headed (%)", tuple(left.values())),
+            [Side("left-headed (%)", tuple(left.values()))],
             [2 * share - 100 for share in left.values()],
         ),
         _more_often(
             "rough-market",
             "NBL-PCFG predicts ((a rough) market) rather than (a (rough market))",
-            Side("((a rough) market) less (a (rough market)) (%)", tuple(wrong[s] - right[s] for s in wrong)),
-            [wrong[seed] - right[seed] for seed in wrong],
+            [
+                Side("((a rough) market) less (a (rough market)) (%)", leaning["nblpcfg"]),
+                *(Side(f"the same of {MODELS[role]}", leaning[role]) for role in others if leaning[role]),
+            ],
+            leaning["nblpcfg"],
         ),
     ]
 
 
-def _more_often(key: str, statement: str, shown: Side, differences: list[float]) -> Claim:
-    return claim(key, 434, statement, [shown], [compare_pairs(differences)], SIGN_FLIP)
+def _left_less_right(results: Results, role: str) -> tuple[float, ...]:
+    """By how much a grammar's seeds prefer ((a rough) market), in per cent of the phrases."""
+    left, right = (
+        results.values(results.plan.find(role), "mbr", f"adjective_noun:{shape}") for shape in ("left", "right")
+    )
+    return tuple(left[seed] - right[seed] for seed in left)
+
+
+def _more_often(key: str, statement: str, shown: Sequence[Side], differences: Sequence[float]) -> Claim:
+    return claim(key, 434, statement, shown, [compare_pairs(differences)], SIGN_FLIP)
 
 
 def as_json(result: Check) -> str:

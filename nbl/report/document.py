@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nbl.files import read_text, replacing, write_text
 from nbl.report import extras, tables
-from nbl.report.analysis import Analysis
+from nbl.report.agreement import self_f1
 from nbl.report.check import Check, as_json, as_latex, check
 from nbl.report.figures import draw_figures
 from nbl.report.frame import Results
@@ -21,9 +21,9 @@ STATIC = ("bayesnet.tex", "paper.tex")  # the same for every corpus
 LATEX_RUNS = 3  # until references and the widths of long tables are settled
 
 
-def write_check(results: Results, paper: Published, analysis: Analysis, out: Path) -> Check:
+def write_check(results: Results, paper: Published, out: Path) -> Check:
     """Write the verdicts as `check.tex` and `check.json`."""
-    verdicts = check(results, paper, analysis)
+    verdicts = check(results, paper)
     write_text(out / "check.tex", as_latex(verdicts))
     write_text(out / "check.json", as_json(verdicts))
     return verdicts
@@ -31,17 +31,16 @@ def write_check(results: Results, paper: Published, analysis: Analysis, out: Pat
 
 def write_report(results: Results, paper: Published, out: Path) -> Check:
     """Write all tables, figures, numbers and the document, without compiling it."""
-    analysis = Analysis(results)
-    verdicts = write_check(results, paper, analysis, out)
+    verdicts = write_check(results, paper, out)
     texts = {
         "main_result": tables.main_result(results, paper),
         "label_recall": tables.label_recall(results, paper),
         "bindings": tables.bindings(results, paper),
-        "seeds": tables.seeds(results, analysis.self_f1),
+        "seeds": tables.seeds(results, self_f1(results)),
         "corpus": extras.corpus(results),
         "complexity": extras.complexity(results, paper),
         "decoders": extras.decoders(results),
-        "qualitative": extras.qualitative(results, analysis),
+        "qualitative": extras.qualitative(results),
         "numbers": numbers(results, paper, verdicts),
     }
     for name, text in texts.items():

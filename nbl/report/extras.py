@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
-from nbl.report.analysis import ALL, SHAPES, Analysis, Shares
+from nbl.growth import SHORTEST
+from nbl.preferences import SHAPES
 from nbl.report.frame import LABELS, Results
 from nbl.report.latex import RULE, escape, mean_std, number, signed, spanning, table
 from nbl.report.plan import LEXICALISED, MODELS, Experiment
 from nbl.report.published import Published
-from nbl.report.speed import SHORTEST, growth
-from nbl.report.statistics import Summary
+from nbl.report.speed import growth
 from nbl.report.tables import SIGNS, sizes
 
 # Implementations that are timed -> the algorithm of the paper, or its own complexity where the paper has none.
@@ -79,9 +80,11 @@ def complexity(results: Results, paper: Published) -> str:
     reasons = "; ".join(f"{e['algorithm']}: {e['why']}" for e in paper.complexities if e.get("why"))
     caption = (
         "Time of one forward and backward pass: the order the paper states, the order its equations have when the "
-        f"operations are counted ({reasons}), and the fitted exponents ($\\pm$ standard error) in the sentence length "
-        f"$l$ (from {SHORTEST} words) and in the number of nonterminals $m$, see Figure~\\ref{{fig:time}}. At "
-        "these sizes lower-order terms and vectorised arithmetic pull the exponents below the orders."
+        f"operations are counted ({reasons}), and the fitted exponents ($\\pm$ standard error where there are four "
+        f"sizes or more) in the sentence length $l$ (from {SHORTEST} words) and in the number of nonterminals $m$, see "
+        "Figure~\\ref{fig:time}. At these sizes lower-order terms and vectorised arithmetic pull the exponents below "
+        "the orders. Each time is taken as a multiple of that of a matrix product measured beside it, as the rate of a "
+        "machine drifts."
     )
     head = [["Inside algorithm", "paper", "counted", "exponent in $l$", "in $m$"]]
     return table("complexity", caption, "lllrr", head, rows or [["not measured", "", "", "", ""]])
@@ -89,7 +92,10 @@ def complexity(results: Results, paper: Published) -> str:
 
 def _fitted(results: Results, name: str, variable: str) -> str:
     fit = growth(results, name, variable)
-    return "--" if fit is None else rf"{number(fit[0], 2)}$_{{\pm {fit[1]:.2f}}}$"
+    if fit is None:
+        return "--"
+    slope, error = fit
+    return number(slope, 2) + ("" if math.isnan(error) else rf"$_{{\pm {error:.2f}}}$")
 
 
 def _order(text: str | None) -> str:
@@ -138,43 +144,43 @@ def _pair(
     return [*cells, signed(sum(differences) / len(differences), 2) if differences else ""]
 
 
-def qualitative(results: Results, analysis: Analysis) -> str:
-    """Two tables: which constituents are left-headed, and how adjective-noun phrases are bracketed."""
-    shapes, places = analysis.adjective_noun
-    headed = _headedness(results, analysis.gold_left_headed, analysis.headedness)
-    return "\n".join([headed, _adjective_noun(results, shapes, places), _schemes(results)])
+def qualitative(results: Results) -> str:
+    """Three tables: which constituents are left-headed, adjective-noun phrases, schemes of gold heads."""
+    return "\n".join([_headedness(results), _adjective_noun(results), _schemes(results)])
 
 
-def _headedness(results: Results, gold: dict[str, float], heads: dict[str, tuple[Shares, Shares]]) -> str:
+def _headedness(results: Results) -> str:
     rows: list = []
     for label in LABELS:
-        row = [label, number(gold[label]) if label in gold else "--"]
+        of_roles = [results.values(results.plan.find(r), "cyk", f"gold_left_headed:{label}") for r in LEXICALISED]
+        gold = next((value for values in of_roles for value in values.values()), None)
+        row = [label, "--" if gold is None else number(gold)]
         for role in LEXICALISED:
-            row += [_shares(results, role, shares.get(label, {})) for shares in heads[role]]
+            row += [_cell(results, role, "cyk", f"{name}:{label}") for name in ("left_headed", "right_head")]
         rows.append(row)
-    row = [f"{ALL}", ""]
+    row = ["all predicted", ""]
     for role in LEXICALISED:
-        row += [_shares(results, role, heads[role][0].get(ALL, {})), ""]
+        row += [_cell(results, role, "cyk", "left_headed"), ""]
     rows += [RULE, row]
     head = [
         ["", "gold", *(spanning(2, MODELS[role]) for role in LEXICALISED)],
         r"\cmidrule(lr){2-2}\cmidrule(lr){3-4}\cmidrule(lr){5-6}\cmidrule(lr){7-8}",
-        ["Label", "left", *["left", "head right"] * len(LEXICALISED)],
+        ["Label", "left", *["left", "gold head"] * len(LEXICALISED)],
     ]
     caption = (
         rf"Headedness on the test part of \texttt{{{results.corpus}}}, in per cent. Left: share of the constituents "
-        "that are headed by their first word, of all gold ones, and of those a grammar found (CYK trees). Head right: "
-        "share of those found whose head is the gold head. The paper: NBL-PCFG prefers left-headed constituents, is "
-        "right about the heads of VPs, and takes prepositions and complementisers for heads of PPs and SBARs."
+        "that are headed by their first word, of the gold ones with one head, and of those of them that a grammar "
+        "found (CYK trees). Gold head: share of those found whose head is the gold head. The paper: NBL-PCFG prefers "
+        "left-headed constituents, is right about the heads of VPs, and takes prepositions and complementisers for "
+        "heads of PPs and SBARs."
     )
     return table("headedness", caption, "lr" + "rr" * len(LEXICALISED), head, rows)
 
 
-def _adjective_noun(results: Results, shapes: dict[str, Shares], places: int) -> str:
-    rows = []
-    for role in MODELS:
-        of_role = shapes.get(role, {})
-        rows.append([MODELS[role], *(_shares(results, role, of_role.get(shape, {})) for shape in SHAPES)])
+def _adjective_noun(results: Results) -> str:
+    rows = [[MODELS[r], *(_cell(results, r, "mbr", f"adjective_noun:{shape}") for shape in SHAPES)] for r in MODELS]
+    found = [results.values(results.plan.find(role), "mbr", "adjective_noun:phrases") for role in MODELS]
+    places = next((int(value) for values in found for value in values.values()), 0)
     caption = (
         r"Adjective--noun phrases: how MBR trees bracket the "
         rf"{places:,} gold constituents of determiner, adjective and noun (\emph{{a rough market}}) in the test part "
@@ -204,7 +210,5 @@ def _schemes(results: Results) -> str:
     return table("schemes", caption, "l" + "rr" * len(schemes), head, rows, wide=False)
 
 
-def _shares(results: Results, role: str, values: dict[int, float]) -> str:
-    experiment = results.plan.find(role)
-    expected = len(experiment.seeds) if experiment else results.plan.seeds
-    return mean_std(Summary(tuple(values.values()), expected))
+def _cell(results: Results, role: str, decoder: str, metric: str) -> str:
+    return mean_std(results.summary(results.plan.find(role), decoder, metric))

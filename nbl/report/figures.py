@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from nbl.files import replacing
+from nbl.report.curves import Curve, watched_f1
 from nbl.report.frame import Results
-from nbl.report.page import Curve, watched_f1
 from nbl.report.plan import MODELS, Experiment
 from nbl.report.speed import curve
 

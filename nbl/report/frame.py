@@ -12,12 +12,11 @@ import orjson
 import pandas as pd
 import yaml
 
-from nbl.corpus.own import SCHEMES
-from nbl.corpus.sentence import Sentence, read_sentences
+from nbl.corpus.sentence import best_scheme
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.matrix import Params
-from nbl.predictions import Prediction, predictions_path, read_predictions, stored
+from nbl.predictions import predictions_for, predictions_path, stored
 from nbl.report.plan import Experiment, Found, Plan
 from nbl.report.statistics import Summary
 
@@ -61,37 +60,26 @@ class Results:
             return Summary(values, self.plan.seeds)
         return Summary(values, len(experiment.seeds) if values or decoder in experiment.decoders else 0)
 
-    @cached_property
-    def test(self) -> list[Sentence]:
-        """The test sentences; empty where the corpus itself is not there, which a licence may forbid."""
-        path = self.folder / "corpus" / "test.jsonl"
-        return read_sentences(path) if path.exists() else []
-
-    def predictions(self, experiment: Experiment | None, decoder: str) -> dict[int, list[Prediction]]:
-        """An experiment's predictions for the test sentences, of the seeds that have them."""
-        if experiment is None or not self.test:
-            return {}
-        folders = {seed: self.folder / "runs" / experiment.run / f"seed{seed}" for seed in experiment.seeds}
-        return {
-            seed: read_predictions(predictions_path(folder, decoder), self.test)
-            for seed, folder in folders.items()
-            if any(folder.glob(f"predictions.{decoder}.jsonl*"))
-        }
-
-    def spans(self, experiment: Experiment, decoder: str) -> dict[int, list[list[list[int]]]]:
-        """Only the predicted spans, [i, j, label], of each test sentence: for reports on hundreds of runs."""
+    def spans(self, experiment: Experiment, decoder: str) -> tuple[list[int], dict[int, list[list[list[int]]]]]:
+        """The lengths of the test sentences and each seed's predicted spans [i, j, label] of them, no more: for
+        reports on hundreds of runs. The sentences are those of the first seed; another's must be the same."""
+        sentences: list[tuple[str, int]] = []
         found = {}
         for seed in experiment.seeds:
             folder = self.folder / "runs" / experiment.run / f"seed{seed}"
-            if self.test and any(folder.glob(f"predictions.{decoder}.jsonl*")):
-                path = predictions_path(folder, decoder)
-                try:
-                    records = orjson.loads(f"[{read_text(stored(path)).rstrip().replace(chr(10), ',')}]")
-                    spans = {record["id"]: record["spans"] for record in records}
-                    found[seed] = [spans[sentence.id] for sentence in self.test]
-                except (ValueError, KeyError, TypeError):  # the careful reader says what is wrong
-                    found[seed] = [list(map(list, p.spans)) for p in read_predictions(path, self.test)]
-        return found
+            if not any(folder.glob(f"predictions.{decoder}.jsonl*")):
+                continue
+            path = predictions_path(folder, decoder)
+            try:
+                records = orjson.loads(f"[{read_text(stored(path)).rstrip().replace(chr(10), ',')}]")
+                parsed = {(record["id"], record["length"]): record["spans"] for record in records}
+                sentences = sentences or list(parsed)
+                if len(parsed) != len(sentences):
+                    raise ValueError
+                found[seed] = [parsed[sentence] for sentence in sentences]
+            except (ValueError, KeyError, TypeError):  # the careful reader says what is wrong
+                found[seed] = [list(map(list, p.spans)) for p in predictions_for(path, sentences)]
+        return [length for _, length in sentences], found
 
 
 def read_results(folder: Path, corpus: str, params: Params | None = None) -> Results:
@@ -156,10 +144,14 @@ def _row(scores: dict[str, Any]) -> dict[str, float]:
         recalls = kim["label_recall"]
         row |= {f"recall_{label}": recalls[label]["recall"] for label in LABELS if label in recalls}
     if heads := scores.get("heads"):
-        scheme = next((scheme for scheme in SCHEMES if scheme in heads), min(heads))
-        row |= {metric: heads[scheme][metric] for metric in ("udas", "uuas", "uuas_legacy")}
+        if scheme := best_scheme(heads):
+            row |= {metric: heads[scheme][metric] for metric in ("udas", "uuas", "uuas_legacy")}
         row |= {f"{metric}:{name}": heads[name][metric] for name in heads for metric in ("udas", "uuas")}
-    return row
+    preferences = scores.get("preferences", {})
+    row |= {"left_headed": preferences["left_headed"]} if "left_headed" in preferences else {}
+    for label in LABELS:
+        row |= {f"{name}:{label}": share for name, share in preferences.get("labels", {}).get(label, {}).items()}
+    return row | {f"adjective_noun:{name}": value for name, value in preferences.get("adjective_noun", {}).items()}
 
 
 def _found(path: Path) -> Found:

@@ -153,6 +153,12 @@ class Plan:
         others = [e for e in self.by_NT(role) if e is not default and "cyk" in e.decoders]
         return [default, *others] if default else []
 
+    def other_sizes(self) -> str:
+        """Which grammars have not the nonterminals of their release, as a sentence; empty if none."""
+        found = {role: experiment.NT for role in MODELS if (experiment := self.find(role)) is not None}
+        told = [f"{MODELS[r]} {NT} ({RELEASED_NT[r]})" for r, NT in found.items() if RELEASED_NT.get(r, NT) != NT]
+        return f"Nonterminals here, and in the release: {', '.join(told)}." if told else ""
+
     def _plain(self, model: str) -> list[Experiment]:
         """The experiments of a model that differ from its default in sizes only."""
         default = self.experiments.get(model)

@@ -7,15 +7,14 @@ from itertools import pairwise
 
 import pandas as pd
 
+from nbl.growth import SHORTEST, exponent
 from nbl.report.frame import Results
 from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, REPRODUCED, Claim
-from nbl.report.statistics import exponent
 
 NBL, RE_IMPL_1, RE_IMPL_2 = "NBL, torch", "NL, C1-1 cached", "NL, C1-2 cached"  # the paper's three
 OURS = ("NL, splits first", "NL, native", "NBL, native")  # faster ways that the paper does not have
 QUARTILES = "quartiles of the rounds do not overlap"
 LARGE = {"m": 20, "l": 30}  # from where on the paper's claims about many nonterminals and long sentences hold
-SHORTEST = 20  # words; below, time is mostly overhead
 
 
 def curve(results: Results, variable: str) -> pd.DataFrame:
@@ -40,7 +39,7 @@ def growth(results: Results, name: str, variable: str) -> tuple[float, float] | 
     rows = rows[rows["implementation"] == name]
     if variable == "l":
         rows = rows[rows["l"] >= SHORTEST]
-    return exponent(list(rows[variable]), list(rows["median"])) if len(rows) > 2 else None
+    return exponent(list(rows[variable]), list(rows["median"] * rows["sgemm_gflops"])) if len(rows) > 2 else None
 
 
 def speed(results: Results) -> list[Claim]:

@@ -47,7 +47,7 @@ class Summary:
         >>> print(Summary((58.0, 60.0), 4), Summary((58.0,), 4), sep=", ")
         59.0 ± 1.4, 58.0
         """
-        return f"{self.mean:.1f} ± {self.std:.1f}" if self.n > 1 else f"{self.mean:.1f}"
+        return f"{self.mean:z.1f} ± {self.std:.1f}" if self.n > 1 else f"{self.mean:z.1f}"
 
     @property
     def half_width(self) -> float:
@@ -116,17 +116,3 @@ def _share(statistics: np.ndarray, observed: float) -> float:
     """How many are at least as large as the observed one; sums in another order may differ by rounding."""
     tolerance = 1e-9 * (1 + abs(observed))
     return float(np.mean(statistics >= observed - tolerance))
-
-
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Least-squares slope of log seconds over log size, and its standard error (nan for two points).
-
-    >>> exponent([10, 20, 40], [1.0, 8.0, 64.0])[0]
-    3.0
-    """
-    x, y = np.log(np.array(sizes, dtype=float)), np.log(np.array(seconds, dtype=float))
-    x, y = x - x.mean(), y - y.mean()
-    slope = float(x @ y / (x @ x))
-    freedom = len(x) - 2
-    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / freedom / float(x @ x)) if freedom else math.nan
-    return round(slope, 12), error

@@ -43,7 +43,7 @@ def main_result(results: Results, paper: Published) -> str:
         "Sentence-level F1, unlabelled directed and undirected attachment score on the test part of "
         rf"\texttt{{{results.corpus}}}. $^\star$: CYK, $^\dagger$: MBR decoding. " + _form(results) + " "
         "Left-, right-branching, random and the best binary trees are computed from the data. "
-        + _paper_columns(results.corpus)
+        + _paper_columns(results)
     )
     return table("main_result", caption, "llrrrrrrrrr", head, rows)
 
@@ -89,7 +89,7 @@ def bindings(results: Results, paper: Published) -> str:
         rows.append(row)
     caption = (
         rf"NBL-PCFG on \texttt{{{results.corpus}}} with the head direction $D$ bound to different variables, MBR "
-        "decoding. " + _form(results) + " " + _paper_columns(results.corpus)
+        "decoding. " + _form(results) + " " + _paper_columns(results)
     )
     return table("bindings", caption, "l" + "r" * 12, head, rows)
 
@@ -114,7 +114,7 @@ def label_recall(results: Results, paper: Published) -> str:
         rows += [*lines, r"\addlinespace"]
     caption = (
         rf"Recall (per cent) on six frequent labels, and perplexity, on the test part of \texttt{{{results.corpus}}}, "
-        "MBR decoding. " + _form(results) + f" {APPROXIMATE_NOTE} It is never bold. " + _paper_columns(results.corpus)
+        "MBR decoding. " + _form(results) + f" {APPROXIMATE_NOTE} It is never bold. " + _paper_columns(results)
     )
     return table("label_recall", caption, "llrrrrrrr", [["", "", *columns.values()]], rows[:-1])
 
@@ -137,7 +137,9 @@ def seeds(results: Results, agreements: dict[str, dict[int, float]]) -> str:
                 approximate = APPROXIMATE if metric == "perplexity" and experiment.compound else ""
                 row.append(number(of_seed[seed], 2) + approximate if seed in of_seed else absent)
             rows.append(row)
-        rows += [["", "mean", *(_interval(list(of_seed.values())) for of_seed in values)], r"\addlinespace"]
+        # the agreements of two seeds are of the same pair: no interval
+        means = [_interval(list(of_seed.values())) for of_seed in values[:-1]]
+        rows += [["", "mean", *means, _interval(list(values[-1].values())).partition(r"$\pm$")[0]], r"\addlinespace"]
     caption = (
         rf"Every seed on the test part of \texttt{{{results.corpus}}}; below them the mean and half the width of its "
         r"95\,\% $t$-interval. Self-F1: mean sentence F1 of a seed's trees against those of each other seed. "
@@ -187,10 +189,10 @@ def _form(results: Results) -> str:
     )
 
 
-def _paper_columns(corpus: str) -> str:
+def _paper_columns(results: Results) -> str:
     """What the caption says about the paper's numbers."""
-    quoted = r"$^{\mathrm{q}}$: quoted there from other work."
-    kind = comparability(corpus)
+    quoted = rf"$^{{\mathrm{{q}}}}$: quoted there from other work. {results.plan.other_sizes()}".rstrip()
+    kind = comparability(results.corpus)
     if kind == "comparable":
         return rf"The paper's numbers are for the same data; $\Delta$ is ours less the paper's. {quoted}"
     if kind == "indicative":

@@ -25,7 +25,9 @@ rule report_all:
 rule collect:
     input:
         made(run_files("train.sha256", "evaluate.sha256")),
-        code=modules("collect.py", "run_status.py", "matrix.py"),
+        code=modules(
+            *["collect.py", "run_status.py", "matrix.py", "corpus/sentence.py"]
+        ),
     output:
         COLLECTED,
     log:
@@ -46,10 +48,13 @@ rule report:
     input:
         made(run_files("evaluate.sha256")),
         COLLECTED,
-        CORPUS_FILES,
+        f"{RESULTS}/corpus/stats.json",
         bench=made(rules.benchmark_all.input),
         published="paper_tables/published.yaml",
-        code=modules("report/*", "metrics.py", "baselines.py"),
+        code=modules(
+            *["report/*", "growth.py", "matrix.py", "metrics.py", "predictions.py"],
+            *["preferences.py", "corpus/sentence.py"],
+        ),
     output:
         REPORT,
     log:

@@ -55,7 +55,12 @@ rule evaluate:
         run=multiext(f"{RUN}/", "config.yaml", "checkpoint.pt"),
         corpus=CORPUS_FILES,
         code=grammar_code(
-            "trained.py", "run_folder.py", "predictions.py", "evaluate.py"
+            "trained.py",
+            "run_folder.py",
+            "predictions.py",
+            "evaluate.py",
+            "preferences.py",
+            "corpus/clean.py",
         ),
     output:
         f"{RUN}/metrics.json",
