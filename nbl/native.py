@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import tempfile
 import threading
@@ -31,8 +32,13 @@ def library(source: Path, *headers: Path, define: str = "") -> ctypes.CDLL | Non
     if os.environ.get("NBL_NATIVE") == "0":
         return None
     try:
-        return ctypes.CDLL(str(_build(source, headers, define)))
-    except (OSError, subprocess.SubprocessError) as error:
+        path = _build(source, headers, define)
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError:  # damaged
+            path.unlink()
+            return ctypes.CDLL(str(_build(source, headers, define)))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: there is no home folder
         if _told.acquire(blocking=False):  # once, however many kernels there are
             said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
             warnings.warn(f"no native kernels ({said[0] if said else error}): slower torch code is used", stacklevel=2)
@@ -41,18 +47,18 @@ def library(source: Path, *headers: Path, define: str = "") -> ctypes.CDLL | Non
 
 def _build(source: Path, headers: Sequence[Path], define: str) -> Path:
     """The compiled library, from the cache or made now."""
-    compiler = os.environ.get("CXX", "g++")
-    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+    compiler = shlex.split(os.environ.get("CXX") or "g++")
+    version = subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
     flags = [*FLAGS, f"-D{define}"] if define else FLAGS
     texts = [file.read_text() for file in (source, *headers)]
-    key = hashlib.sha256("\n".join([*texts, version, *flags, _processor()]).encode()).hexdigest()
+    key = hashlib.sha256("\n".join([*texts, version, *compiler, *flags, _processor()]).encode()).hexdigest()
     path = _cache_folder() / f"{source.stem}-{key[:16]}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         # under a name of its own first: another process may be doing the same
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             temporary = Path(folder) / path.name
-            command = [compiler, *flags, str(source), "-o", str(temporary)]
+            command = [*compiler, *flags, str(source), "-o", str(temporary)]
             subprocess.run(command, check=True, capture_output=True, text=True)
             temporary.replace(path)
     return path

@@ -6,8 +6,8 @@ preterminal. A ranges over the NT nonterminals; B and C over all NT + PT symbols
 first. b is the batch axis; `1|b` is an axis of size 1 where all sentences share the values, and
 `1|2` an axis of size 1 where a factor does not depend on D.
 
-Every tuple has `words`, the number of positions in a sentence, padding included, and `dense()`: the same
-grammar with nothing factorised, the form in which probabilities of trees are defined (`nbl.inside.naive`). It
+Every tuple has `sentences`, their number, `words`, that of the positions in each, padding included, and `dense()`:
+the same grammar with nothing factorised, the form in which probabilities of trees are defined (`nbl.inside.naive`). It
 is exact and exponentially larger: for tests, and for computing the probability of a tree by hand.
 """
 
@@ -40,6 +40,10 @@ class PCFGRules(NamedTuple):
     logp_w_T: Tensor  # [b, i, T]
 
     @property
+    def sentences(self) -> int:
+        return len(self.logp_w_T)
+
+    @property
     def words(self) -> int:
         return self.logp_w_T.shape[1]
 
@@ -59,6 +63,10 @@ class RankRules(NamedTuple):
     logp_B_R: Tensor  # [R, B]
     logp_C_R: Tensor  # [R, C]
     logp_w_T: Tensor  # [b, i, T]
+
+    @property
+    def sentences(self) -> int:
+        return len(self.logp_w_T)
 
     @property
     def words(self) -> int:
@@ -89,6 +97,10 @@ class LexicalRules(NamedTuple):
         return self.logp_BD_Aw[..., None] + logp_C
 
     @property
+    def sentences(self) -> int:
+        return len(self.logp_w_X)
+
+    @property
     def words(self) -> int:
         return self.logp_w_X.shape[1]
 
@@ -111,6 +123,10 @@ class BilexicalRules(NamedTuple):
     logp_B_H: Tensor  # [1|2, H, B]
     logp_C_H: Tensor  # [1|2, H, C]
     logp_w_H: Tensor  # [b, q, 1|2, H]
+
+    @property
+    def sentences(self) -> int:
+        return len(self.logp_w_A)
 
     @property
     def words(self) -> int:
@@ -136,6 +152,11 @@ def check_lengths(rules: Rules, lengths: Tensor) -> None:
 
     On a GPU the device itself is left to find it out, so that the host need not wait.
     """
+    if lengths.shape != (rules.sentences,) or lengths.is_floating_point():
+        raise ValueError(
+            f"lengths are {lengths.dtype} of shape {list(lengths.shape)}; they must be {rules.sentences} whole "
+            "numbers, one a sentence"
+        )
     if lengths.is_cuda:
         right = (lengths >= 2) & (lengths <= rules.words)
         torch._assert_async(right.all(), f"a length is not one of 2 to {rules.words}")

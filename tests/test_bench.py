@@ -29,12 +29,14 @@ def test_every_implementation_passes_the_check(implementation):
     [
         lambda rules, lengths: bilexical.inside(rules, lengths) + 1e-6,
         lambda rules, lengths: bilexical.inside(rules, lengths) + _twist(rules),
+        lambda rules, lengths: bilexical.inside(rules, lengths) + 1e-6 * (lengths > 5),
+        lambda rules, lengths: bilexical.inside(rules, lengths) + 0.1 * (lengths > 7),
     ],
-    ids=["value", "gradient"],
+    ids=["value", "gradient", "of more words", "of many words"],
 )
 def test_what_differs_from_the_definition_is_not_timed(wrong, monkeypatch):
     implementation = Implementation("wrong", "D-C", wrong)
-    monkeypatch.setattr(inside, "IMPLEMENTATIONS", (implementation,))
+    monkeypatch.setattr(inside, "IMPLEMENTATIONS", (*IMPLEMENTATIONS, implementation))
     with pytest.raises(UserError, match="wrong differs from the naive inside algorithm"):
         chosen(["wrong"])
 
@@ -214,9 +216,15 @@ def _imprecise(rules, lengths, decoder):
     return right_decode(rules, lengths, "mbr" if wrong else decoder)
 
 
+def _wrong_for_more_words(rules, lengths, decoder):
+    parses = right_decode(rules, lengths, decoder)
+    return [replace(parse, log_prob=parse.log_prob - 1e-6 * (len(parse.spans) > 4)) for parse in parses]
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (_wrong_for_more_words, "MBR of TN-PCFG 250/500 differs from the naive recursion"),
         (_without_root_word, "CYK of NBL-PCFG 15/30 differs from the best of all trees"),
         (_legacy_cyk, "CYK of NL-PCFG 10/20 differs from the best of all trees"),
         (partial(right_decode, legacy=True), "MBR of NL-PCFG 10/20 differs from the best of all trees"),
@@ -224,7 +232,7 @@ def _imprecise(rules, lengths, decoder):
         (partial(_of_other_trees, "cyk"), "CYK of N-PCFG 30/60 differs from the best of all trees"),
         (_imprecise, "CYK of NBL-PCFG 15/30 differs from itself in float64"),
     ],
-    ids=["CYK, log p", "CYK, root", "MBR, heads", "MBR, spans", "CYK, tree", "float32"],
+    ids=["more words", "CYK, log p", "CYK, root", "MBR, heads", "MBR, spans", "CYK, tree", "float32"],
 )
 def test_a_wrong_decoder_is_not_timed(wrong, message, monkeypatch):
     name = message[7 : message.index(" differs")]

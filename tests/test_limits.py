@@ -65,6 +65,24 @@ def test_lengths_without_a_tree_are_refused(grammar, length):
             call(rules, lengths)
 
 
+@each_grammar
+@pytest.mark.parametrize(
+    "lengths", [torch.tensor([5]), torch.tensor([5, 4, 3]), torch.tensor([[5, 4]]), torch.tensor([5.0, 4.0])]
+)
+def test_lengths_must_be_whole_numbers_one_a_sentence(grammar, lengths):
+    rules = random_rules(grammar, 2, 5, 2, 2, 3, seed=0)
+    for call in (inside, marginals, *(lambda r, n, name=name: decode(r, n, name) for name in DECODERS)):
+        with pytest.raises(ValueError, match="they must be 2 whole numbers"):
+            call(rules, lengths)
+
+
+@each_model
+@pytest.mark.parametrize("word", [-1, 6])
+def test_words_beyond_the_vocabulary_are_refused(name, hyperparameters, word):
+    with pytest.raises(IndexError):
+        tiny(name, hyperparameters).log_likelihood(torch.tensor([[0, 1, word]]), torch.tensor([3]))
+
+
 # ---------------------------------------------------------------- impossible rules
 
 
@@ -145,6 +163,21 @@ def test_single_precision(implementation, l, scale):
     if ours.arcs is not None:
         torch.testing.assert_close(ours.arcs.double(), exact.arcs, rtol=0, atol=1e-3)
         torch.testing.assert_close(ours.arcs.sum(1), torch.ones(1, l), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("implementation", ["lexical", "lexical-torch"])
+def test_gradients_of_sharp_rules_in_single_precision(implementation):
+    """A gradient may be as large as its value is small: in some grammars of many one is."""
+    grammar, fast, posteriors = IMPLEMENTATIONS[implementation]
+    for seed in range(40):
+        l = (8, 20)[seed % 2]
+        rules, lengths = random_rules(grammar, 1, l, 3, 4, 6, seed=seed, scale=20.0, V=50), torch.tensor([l])
+        rough = detached(single(rules))
+        double = detached(type(rules)(*(factor.double() for factor in rough)))
+        gradients = (torch.autograd.grad(fast(r, lengths), r) for r in (rough, double))
+        for ours, exact in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours.double(), exact, rtol=0, atol=1e-2)
+        assert posteriors(single(rules), lengths).spans.sum().item() == pytest.approx(l - 1, rel=1e-3)
 
 
 @each_grammar

@@ -1,9 +1,11 @@
 """Native kernels are compiled once, safely, and torch does the work where they cannot be."""
 
+import ctypes
 import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +15,12 @@ import torch
 from nbl import native
 from nbl.bench.random_rules import random_rules, single
 from nbl.decode import decode
-from nbl.inside import bilexical, kernel, lexical
+from nbl.inside import bilexical, kernel, lexical, naive
+
+
+class Problem(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_int64), ("l", ctypes.c_int64), ("scratch", ctypes.c_void_p)]
+
 
 ANSWER = 'extern "C" int answer() { return %s; }\n'
 
@@ -57,6 +64,59 @@ def test_a_library_is_compiled_once_for_each_version_of_its_source(cache, tmp_pa
 
 
 @pytest.mark.usefixtures("compiler")
+def test_a_damaged_library_is_made_again(cache, tmp_path):
+    path = source(tmp_path, ANSWER % 42)
+    native.library(path)
+    (built,) = cache.iterdir()
+    built.unlink()  # the process has it open
+    built.write_bytes(b"")
+    native.library.cache_clear()
+    assert native.library(path).answer() == 42
+
+
+@pytest.mark.usefixtures("compiler")
+def test_the_compiler_may_have_options(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", f"{os.environ.get('CXX', 'g++')} -DRIGHT=42")
+    assert native.library(source(tmp_path, ANSWER % "RIGHT")).answer() == 42
+
+
+def test_without_a_home_folder_there_is_a_notice(cache, monkeypatch, tmp_path):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(native.Path, "home", home)
+    monkeypatch.setenv("CXX", "true")
+    with pytest.warns(UserWarning, match="no native kernels .*home directory"):
+        assert native.library(source(tmp_path, ANSWER % 42)) is None
+
+
+def test_an_interrupt_waits_for_all_threads(monkeypatch):
+    """Helpers write to memory of the caller: it must not be freed before they are done."""
+    started, ended = threading.Event(), []
+
+    class Kernel:
+        @staticmethod
+        def scratch_bytes(problem):
+            return 0
+
+        @staticmethod
+        def solve(problem):
+            if threading.current_thread() is threading.main_thread():
+                started.wait(60)
+                raise KeyboardInterrupt
+            started.set()
+            time.sleep(0.2)
+            ended.append(True)
+
+    monkeypatch.setattr(kernel, "load", lambda name, dtype: Kernel)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(KeyboardInterrupt):
+        kernel.solve_all("any", torch.float32, [Problem(2, 2), Problem(2, 2)])
+    assert ended == [True]
+
+
+@pytest.mark.usefixtures("compiler")
 def test_several_processes_may_compile_at_once(cache, tmp_path):
     path = source(tmp_path, ANSWER % 42)
     program = f"from pathlib import Path; from nbl.native import library; print(library(Path({str(path)!r})).answer())"
@@ -89,7 +149,7 @@ def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypa
     with pytest.warns(UserWarning, match=f"no native kernels .*{reason}") as notices:
         found = use_all_kernels()
     assert len(notices) == 1
-    assert found == bilexical.inside(rules, lengths, allow_native=False)
+    torch.testing.assert_close(found, naive.inside(rules.dense(), lengths), rtol=0, atol=1e-9)
     assert not list(cache.glob("*.so"))
 
 

@@ -118,7 +118,7 @@ def test_page(project):
     lead = fmean(udas["nblpcfg", "mbr"]) - fmean(udas["nlpcfg", "mbr"])
     change = [b - a for a, b in zip(udas["nlpcfg", "mbr"], udas["nlpcfg", "mbr-legacy"], strict=True)]
     assert f"In UDAS, NBL-PCFG leads NL-PCFG 6/12 by {lead:.1f} by MBR" in page
-    assert f"change NL-PCFG's by {fmean(change):z.1f} ± {stdev(change):.1f} (3) and " in page
+    assert f"change NL-PCFG's UDAS by {fmean(change):z.1f} ± {stdev(change):.1f} (3) by MBR and " in page
     assert "old" not in readme
     assert readme.startswith("# About\n")
     assert readme.endswith("\n\nMore.\n")
@@ -156,8 +156,8 @@ def test_selections_are_judged_pair_by_pair(project):
     page = Path("docs/results.md").read_text()
     assert "| `nblpcfg` | 50.0, 60.0, 40.0 | 50.0, 40.0, 60.0 |" in page
     assert "Of 3 pairs of seeds of one grammar, the one of the lower dev perplexity," in page
-    assert "has the higher test F1 in 2;" in page
-    assert "Of 2, the one whose trees agree more with those of the other seeds (self-F1) has it in 0." in page
+    assert "has the higher test F1 in 2 (p=0.500)." in page
+    assert "Of 2, the one whose trees agree more with those of the other seeds (self-F1) has it in 0 (p=1.000)." in page
 
 
 def test_other_sizes_have_rows_without_the_paper_s_number(project):

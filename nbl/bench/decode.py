@@ -17,6 +17,7 @@ from nbl.bench.all_trees import AllTrees
 from nbl.bench.measure import interleaved, peak_memory
 from nbl.bench.random_rules import random_rules, single
 from nbl.decode import DECODERS, Parse, decode
+from nbl.inside import naive
 
 GRAMMARS: dict[str, dict[str, Any]] = {
     "N-PCFG 30/60": {"grammar": "pcfg", "NT": 30, "PT": 60, "H": 1},
@@ -28,19 +29,24 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 
 
 def check(name: str) -> None:
-    """Compare a grammar's decoders with brute force, in float64 and float32, for sentences of mixed lengths; and those
-    in float32, which are timed and may be other code, with those in float64, where there are more symbols."""
-    grammar, lengths = GRAMMARS[name]["grammar"], torch.tensor([4, 3])
+    """Compare a grammar's decoders with brute force, in float64 and float32, for sentences of mixed lengths; in longer
+    ones the log-probability of what they find with the naive recursions; and those in float32, which are timed and may
+    be other code, with those in float64, where there are more symbols."""
+    grammar, lengths, longer = GRAMMARS[name]["grammar"], torch.tensor([4, 3]), torch.tensor([7, 4])
     few = random_rules(grammar, b=2, l=4, NT=2, PT=2, H=3, seed=0)
-    many = random_rules(grammar, b=2, l=4, NT=17, PT=18, H=120, seed=0)
+    long = random_rules(grammar, b=2, l=7, NT=2, PT=3, H=3, seed=0)
+    many = random_rules(grammar, b=2, l=7, NT=17, PT=18, H=120, seed=0)
     sentences = [AllTrees(few.dense(), b, l) for b, l in enumerate(lengths.tolist())]
+    naively = {"cyk": naive.best(long.dense(), longer), "mbr": naive.inside(long.dense(), longer)}
     for decoder in DECODERS:
         title = f"{decoder.upper()} of {name}"
         for rules, tolerance in ((few, 1e-9), (single(few), 1e-4)):
             for sentence, parse in zip(sentences, decode(rules, lengths, decoder), strict=True):
                 right, found = sentence.cyk(parse) if decoder == "cyk" else sentence.mbr(parse)
                 require_agreement(title, "the best of all trees", [right], [found], tolerance)
-        double, timed = (map(_numbers, decode(rules, lengths, decoder)) for rules in (many, single(many)))
+        found = torch.tensor([parse.log_prob for parse in decode(long, longer, decoder)], dtype=torch.float64)
+        require_agreement(title, "the naive recursion", [naively[decoder]], [found], 1e-9)
+        double, timed = (map(_numbers, decode(rules, longer, decoder)) for rules in (many, single(many)))
         require_agreement(title, "itself in float64", list(double), list(timed), 1e-4)
 
 

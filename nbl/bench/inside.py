@@ -20,6 +20,7 @@ from nbl.inside import bilexical, eisner_satta, kernel, lexical, naive, pcfg, ra
 D_H = 300
 MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory
 MAX_NAIVE_LENGTH = 10
+SHORT, LONG = (7, 4), (13, 8)  # what is checked: beyond the first widths, which kernels treat apart from the others
 
 
 class Implementation(NamedTuple):
@@ -64,18 +65,26 @@ def feasible(implementation: Implementation, case: Case) -> bool:
 
 def check(implementation: Implementation) -> None:
     """Compare values and gradients with the naive recursion, in float64, for sentences of mixed lengths; and those in
-    float32, which are timed and may be other code, with those in float64, where there are more symbols."""
-    rules = random_rules(implementation.grammar, b=2, l=5, NT=2, PT=3, H=3, seed=0)
-    naively = Implementation("naive", implementation.grammar, naive.inside, dense=True)
-    _compare(_results(naively, rules), _results(implementation, rules), 1e-9, implementation)
-    rules = random_rules(implementation.grammar, b=2, l=5, NT=4 if implementation.dense else 17, PT=18, H=120, seed=0)
-    _compare(_results(implementation, rules), _results(implementation, single(rules)), 1e-3, implementation)
+    float32, which are timed and may be other code, where there are more words and symbols, with those of torch in
+    float64."""
+    grammar = implementation.grammar
+    short = random_rules(grammar, b=2, l=SHORT[0], NT=2, PT=3, H=3, seed=0)
+    naively = Implementation("naive", grammar, naive.inside, dense=True)
+    _compare(_results(naively, short, SHORT), _results(implementation, short, SHORT), 1e-9, implementation)
+    if implementation.dense:
+        reference, lengths, sizes = implementation, SHORT, {"NT": 4, "PT": 5, "H": 6}
+    else:
+        reference = next(i for i in IMPLEMENTATIONS if i.grammar == grammar and not i.dense and not i.kernel)
+        lengths, sizes = LONG, {"NT": 17, "PT": 18, "H": 120}
+    rules = random_rules(grammar, b=2, l=lengths[0], seed=0, **sizes)
+    right, found = _results(reference, rules, lengths), _results(implementation, single(rules), lengths)
+    _compare(right, found, 1e-3, implementation)
 
 
-def _results(implementation: Implementation, rules: Any) -> list[Tensor]:
-    """log p of sentences of five and three words, and the gradients of a weighted sum of them."""
+def _results(implementation: Implementation, rules: Any, lengths: Sequence[int]) -> list[Tensor]:
+    """log p of two sentences, and the gradients of a weighted sum of them."""
     rules = detached(rules)
-    value = implementation.inside(rules.dense() if implementation.dense else rules, torch.tensor([5, 3]))
+    value = implementation.inside(rules.dense() if implementation.dense else rules, torch.tensor(lengths))
     return [value, *torch.autograd.grad(value @ value.new_tensor([1.0, -2.5]), rules, allow_unused=True)]
 
 

@@ -1,8 +1,8 @@
 """Measuring: times taken in turns, peak memory, and what the machine itself can do.
 
-Machines are shared and noisy. So everything that is to be compared runs in one call, one round after
-the other with every candidate in each round, and results are read as ratios, also to the machine's
-own matrix and memory rates, which are measured among the rounds like any candidate.
+All that is measured runs on the CPU. Machines are shared and noisy. So everything that is to be compared runs in one
+call, one round after the other with every candidate in each round, and results are read as ratios, also to the
+machine's own matrix and memory rates, which are measured among the rounds like any candidate.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def interleaved(
                 continue
             start = clock()
             call()
-            _synchronise()
             seconds[key].append(clock() - start)
     return {key: _times(values[1:]) for key, values in seconds.items()}
 
@@ -86,11 +85,6 @@ def peak_memory(call: Callable[[], object]) -> float | None:
     """Megabytes by which a call raises the process's memory at its peak; None where this cannot be told."""
     gc.collect()
     kernel.free_scratch.clear()  # what a kernel keeps between calls counts, too
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
     status = Path("/proc/self/status")
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)  # hand freed memory back, so that it is not used unseen
@@ -104,8 +98,3 @@ def peak_memory(call: Callable[[], object]) -> float | None:
 
 def _kilobytes(status: Path, field: str) -> int:
     return int(next(line for line in status.read_text().splitlines() if line.startswith(field)).split()[1])
-
-
-def _synchronise() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

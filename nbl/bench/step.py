@@ -31,6 +31,7 @@ from nbl.train import clipped_step
 
 VOCABULARY = 10_001
 BATCH = 8
+WORDS, CHECKED = 6, (7, 4)  # of the small models that are checked: their vocabulary, and the lengths of two sentences
 # Sentences of up to 40 words of the Wall Street Journal, cut into sixteen parts by length: the mean of each.
 LENGTHS = (5, 8, 10, 12, 14, 16, 17, 19, 20, 22, 23, 25, 27, 29, 32, 37)
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -124,7 +125,7 @@ def _small(name: str, NT: int, largest: int) -> Grammar:
     settings = hyperparameters(kind) | given
     settings |= {key: min(value, largest) for key, value in settings.items() if type(value) is int}
     torch.manual_seed(0)
-    return build(kind, 6, **settings | {"NT": NT, "PT": NT + 1})
+    return build(kind, WORDS, **settings | {"NT": NT, "PT": NT + 1})
 
 
 def _naive(rules: Rules, lengths: Tensor) -> Tensor:
@@ -132,9 +133,10 @@ def _naive(rules: Rules, lengths: Tensor) -> Tensor:
 
 
 def _results(model: Grammar, log_likelihood: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-    """log p of sentences of four and three words, and the gradients of their sum."""
+    """log p of two sentences, and the gradients of their sum."""
     torch.manual_seed(0)  # the same z each time
-    log_p = log_likelihood(torch.tensor([[0, 1, 2, 3], [3, 4, 0, 5]]), torch.tensor([4, 3]))
+    words = torch.randint(WORDS, (len(CHECKED), max(CHECKED)))
+    log_p = log_likelihood(words, torch.tensor(CHECKED))
     return [log_p, *torch.autograd.grad(log_p.sum(), list(model.parameters()), materialize_grads=True)]
 
 

@@ -33,7 +33,9 @@ class Part(StrEnum):
 
 
 def bench(
-    out: Annotated[Path | None, typer.Option(help="A folder for the csv files.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the csv files.", show_default=False, file_okay=False)
+    ] = None,
     part: Annotated[list[Part] | None, typer.Option(help="Only this part; may be given several times.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few rounds, for a first look.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Times each candidate is measured, in turns.")] = 5,

@@ -36,7 +36,9 @@ def check(
 
     Writes check.tex and check.json. A number is reproduced if chance explains its difference, and not reproduced
     otherwise; one cannot tell where our seeds differ too much. A claim is reproduced if the means show it and an exact
-    test over the seeds gives p of at most 1/16, and not reproduced if they show the opposite as clearly.
+    test over the seeds gives p of at most 1/16, and not reproduced if they show the opposite as clearly; one cannot
+    tell where a rival has fewer nonterminals than in its release, which makes a claim easier. Not run: runs are
+    missing.
     """
     found = read_runs(results, corpus, params)
     folder = out or Path("paper_tables") / corpus
@@ -70,7 +72,7 @@ def _print_cells(console: Console, verdicts: Check) -> None:
     title = f"numbers of the paper, {comparability(verdicts.corpus)} on {verdicts.corpus}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("table", "run", "decoder", "metric"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for column in ("ours", "n", "paper", "difference", "band"):
         table.add_column(column, justify="right")
     table.add_column("verdict")

@@ -12,7 +12,7 @@ from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import KNOWN_CORPORA, read_params
 from nbl.render import svg
-from nbl.report.curves import read_curves
+from nbl.report.curves import read_curves, watched
 from nbl.report.figures import draw_training
 from nbl.report.frame import read_results
 from nbl.report.page import draw_trees, replace_section, section
@@ -40,7 +40,7 @@ def page(
     new_readme = replace_section(read_text(readme), section(found, paper))
     write_text(docs / "results.md", write_page(found, paper))
     for results in found:
-        draw_training(read_curves(results), docs / f"results-{results.corpus}.png")
+        draw_training(read_curves(results), watched(results), docs / f"results-{results.corpus}.png")
         for name, picture in draw_trees(results).items():
             write_text(docs / f"results-{results.corpus}-{name}.svg", svg(picture))
     write_text(readme, new_readme)

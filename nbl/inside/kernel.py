@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import torch
@@ -64,9 +64,24 @@ def solve_all(name: str, dtype: torch.dtype, problems: Sequence[ctypes.Structure
         work()
         return
     running = [_helpers(threads - 1).submit(work) for _ in range(threads - 1)]
-    work()
+    try:
+        work()
+    finally:
+        _wait_for_all(running)
     for helper in running:
         helper.result()
+
+
+def _wait_for_all(running: Sequence[Future[None]]) -> None:
+    """Until no helper works in memory that the caller may free: an interrupt must wait, however often it comes."""
+    interrupt = None
+    while not all(helper.done() for helper in running):
+        try:
+            wait(running)
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def pointer(tensor: Tensor | None) -> int | None:

@@ -5,7 +5,7 @@ Nothing here is fast. Every other inside algorithm and decoder of the package is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,14 +13,25 @@ from torch import Tensor
 
 from nbl.rules import LEFT, RIGHT, DenseRules
 
+Operation = Callable[..., Tensor]
+
 
 def inside(dense: DenseRules, lengths: Tensor) -> Tensor:
     """log p(w) of each sentence, [b], in float64; differentiable by autograd."""
+    return _each_sentence(dense, lengths, torch.add, torch.sum)
+
+
+def best(dense: DenseRules, lengths: Tensor) -> Tensor:
+    """The log-probability of the most probable tree of each sentence, [b]: the same with maxima for sums."""
+    return _each_sentence(dense, lengths, torch.maximum, torch.amax)
+
+
+def _each_sentence(dense: DenseRules, lengths: Tensor, add: Operation, total: Operation) -> Tensor:
     sentences = zip(*(factor.double() for factor in dense), lengths.tolist(), strict=True)
-    return torch.stack([_inside_one(*sentence) for sentence in sentences])
+    return torch.stack([_one(add, total, *sentence) for sentence in sentences])
 
 
-def _inside_one(logp_root: Tensor, logp_rule: Tensor, logp_leaf: Tensor, l: int) -> Tensor:
+def _one(add: Operation, total: Operation, logp_root: Tensor, logp_rule: Tensor, logp_leaf: Tensor, l: int) -> Tensor:
     rule = logp_rule.exp()
     NT, S = rule.shape[2], rule.shape[4]
     s: dict[tuple[int, int, int], Tensor] = {}  # s[i, j, p]: one number per symbol
@@ -30,18 +41,18 @@ def _inside_one(logp_root: Tensor, logp_rule: Tensor, logp_leaf: Tensor, l: int)
         for i in range(l - width + 1):
             j = i + width
             for p in range(i, j):
-                total = rule.new_zeros(NT)
+                value = rule.new_zeros(NT)
                 for k in range(p + 1, j):  # term A1: the head child B is the left child
                     for q in range(k, j):
                         pairs = torch.outer(s[i, k, p], s[k, j, q])
-                        total = total + (rule[p, q, :, LEFT] * pairs).sum((1, 2))
+                        value = add(value, total(rule[p, q, :, LEFT] * pairs, (1, 2)))
                 for k in range(i + 1, p + 1):  # term A2: the head child B is the right child
                     for q in range(i, k):
                         pairs = torch.outer(s[k, j, p], s[i, k, q])
-                        total = total + (rule[p, q, :, RIGHT] * pairs).sum((1, 2))
-                s[i, j, p] = torch.cat([total, rule.new_zeros(S - NT)])
+                        value = add(value, total(rule[p, q, :, RIGHT] * pairs, (1, 2)))
+                s[i, j, p] = torch.cat([value, rule.new_zeros(S - NT)])
     goal = torch.stack([logp_root[p].exp() * s[0, l, p][:NT] for p in range(l)])
-    return goal.sum().log()
+    return total(goal, (0, 1)).log()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from nbl.rules import Rules
 
 class Grammar(nn.Module):
     """Words in, rules out. `words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any
-    number; `lengths` a LongTensor [b], 2 <= length <= l.
+    of them; `lengths` a LongTensor [b], 2 <= length <= l.
 
     `generator` draws what is random in training (torch's global generator if None); it lives on the
     device of the words.

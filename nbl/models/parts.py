@@ -135,7 +135,7 @@ class _LogSoftmaxAt(torch.autograd.Function):
                 expected.append(block @ block_weight)
         peak = torch.cat(peaks, 1)
         log_sum = (peak + torch.cat(sums, 1).log()).logsumexp(1, keepdim=True)
-        weight_y = weight[y]
+        weight_y = F.embedding(y, weight)  # which has no negative numbers
         logits = torch.baddbmm(bias[y][:, None], x, weight_y.mT)
         if needs_grad:
             share = (peak - log_sum).exp()

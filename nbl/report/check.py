@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,12 +12,15 @@ from nbl.report.frame import Results
 from nbl.report.judgement import (
     CANNOT_TELL,
     NOT_REPRODUCED,
+    NOT_RUN,
     REPRODUCED,
+    RULE,
     SIGN_FLIP,
     Claim,
     Side,
     claim,
     compare_pairs,
+    counts,
 )
 from nbl.report.latex import escape, long_table, number, signed
 from nbl.report.plan import MODELS, RELEASED_NT
@@ -102,7 +104,7 @@ def band(ours: Summary, theirs: Cell, seeds: int) -> float | None:
 def _verdict(cell: Cell, ours: Summary, seeds: int, corpus: str) -> Verdict:
     width = band(ours, cell, seeds)
     if ours.n == 0 or width is None:
-        return Verdict(cell, ours, width, CANNOT_TELL)
+        return Verdict(cell, ours, width, CANNOT_TELL if ours.n else NOT_RUN)
     within = abs(ours.mean - cell.value) <= width
     kind = comparability(corpus, cell.metric)
     if kind == "comparable":
@@ -182,14 +184,9 @@ def _claims_table(result: Check) -> str:
     for entry in result.claims:
         row = [escape(entry.statement), escape(entry.evidence), escape(entry.test), _emphasised(entry.verdict)]
         rows += [row, r"\addlinespace"]
-    counts = Counter(entry.verdict for entry in result.claims)
     caption = (
-        rf"The paper's claims on \texttt{{{result.corpus}}}: "
-        + ", ".join(f"{counts[verdict]} {verdict}" for verdict in (REPRODUCED, NOT_REPRODUCED, CANNOT_TELL))
-        + r". Reproduced: our means show it and one-sided $p \le 1/16$, the smallest four pairs of seeds can give; "
-        "not reproduced: they show the opposite, of one part at least, as clearly; else one cannot tell on this "
-        "corpus. The smallest $p$ of a permutation test of four against four seeds is 1/70. Of so many tests, a few "
-        f"pass by chance. {caveat(result.corpus)}"
+        rf"The paper's claims on \texttt{{{result.corpus}}}: {counts(entry.verdict for entry in result.claims)}. "
+        f"{RULE} {caveat(result.corpus)}"
     ).rstrip()
     widths = (0.24, 0.39, 0.17, 0.13)  # of the line
     columns = "".join(rf">{{\raggedright\arraybackslash}}p{{{width}\linewidth}}" for width in widths)

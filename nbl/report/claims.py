@@ -10,6 +10,7 @@ from nbl.report.judgement import (
     CANNOT_TELL,
     METRICS,
     NOT_REPRODUCED,
+    NOT_RUN,
     PERMUTATION,
     REPRODUCED,
     SIGN_FLIP,
@@ -53,7 +54,7 @@ def main(results: Results) -> list[Claim]:
             462,
             "NBL-PCFG has the lowest perplexity",
             "nblpcfg",
-            others,
+            [role for role in others if role != "nlpcfg-compound"],
             "perplexity",
         ),
     ]
@@ -61,7 +62,11 @@ def main(results: Results) -> list[Claim]:
         statement = f"NBL-PCFG beats NL-PCFG (not compound) in {name}"
         decoders = ("mbr",) if metric == "perplexity" else both
         claims.append(best(results, f"nbl-beats-nl-{metric}", 317, statement, "nblpcfg", ["nlpcfg"], metric, decoders))
-    claims += [_compound(results, metric) for metric in ("udas", "uuas")]
+    claims += [_compound(results, metric) for metric in ("f1", "udas", "uuas")]
+    statement = "With compound parameterisation, NL-PCFG's UDAS surpasses NBL-PCFG's"
+    claims.append(
+        best(results, "compound-beats-nbl-udas", 317, statement, "nlpcfg-compound", ["nblpcfg"], "udas", ("cyk",))
+    )
     return claims + [_mbr_beats_cyk(results, metric) for metric in ("f1", "udas", "uuas")]
 
 
@@ -143,8 +148,9 @@ def d_H(results: Results) -> list[Claim]:
 
 def _plateau(perplexity: list[Side], early: Comparison) -> Claim:
     late = compare(perplexity[2], perplexity[1], lower_is_better=True) if perplexity else Comparison(None)
-    verdict, evidence = CANNOT_TELL, ", ".join(map(str, perplexity)) or "no results"
+    verdict, evidence = NOT_RUN, ", ".join(map(str, perplexity)) or "no results"
     if early.difference is not None and late.difference is not None:
+        verdict = CANNOT_TELL
         if early.difference > 0:
             evidence += f"; later gain {late.difference / early.difference:.2f} of the earlier"
         if early.p_opposite <= ALPHA:
@@ -186,8 +192,9 @@ def _gain(ends: Sequence[Side], metric: str) -> Comparison:
 
 
 def _hardly(metric: str, sides: list[Side], gain: Comparison, change: Comparison) -> Claim:
-    verdict, evidence = CANNOT_TELL, ", ".join(map(str, sides)) or "no results"
+    verdict, evidence = NOT_RUN, ", ".join(map(str, sides)) or "no results"
     if gain.difference is not None and change.difference is not None:
+        verdict = CANNOT_TELL
         evidence += f"; gains {change.difference:+.1f} and {gain.difference:+.1f}"
         if gain.p <= ALPHA:
             little = abs(change.difference) <= HARDLY * gain.difference

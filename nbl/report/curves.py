@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -15,7 +15,9 @@ from nbl.files import read_text
 from nbl.report.frame import Results
 from nbl.report.markdown import decimal, table
 from nbl.report.plan import Experiment
+from nbl.report.statistics import concordance_test
 
+Group = tuple[list[float], list[float]]  # of the seeds of a grammar: what is to tell, and the F1 to be told
 LEFT_BRANCHING = 50.0  # per cent of the constituents, from which on a grammar counts as fallen into left branching
 
 
@@ -40,13 +42,17 @@ class Curve:
     def hours(self) -> float:
         return sum(row["seconds"] for row in self.rows) / 3600
 
+    @property
+    def name(self) -> str:
+        return f"`{self.experiment.run}` {self.seed}"
+
 
 def watched_f1(row: dict[str, float]) -> float | None:
     """F1 of the trees that were looked at after the epoch: those of dev, or where it has none, of test."""
     return row.get("dev_f1", row.get("test_f1"))
 
 
-def _watched(results: Results) -> str:
+def watched(results: Results) -> str:
     """The part those trees are from."""
     return "dev" if results.stats["splits"]["dev"].get("trees") else "test"
 
@@ -72,7 +78,7 @@ def read_curves(results: Results) -> list[Curve]:
 
 def training_table(results: Results, curves: Sequence[Curve]) -> str:
     """How each run went: selection, trees, branching, time, and what came of it."""
-    part = _watched(results)
+    part = watched(results)
     head = ["run", "seed", "epochs", "best epoch", "its dev perplexity", f"{part} F1 after epoch 1", "after the best"]
     head += ["after the last", "left / right branching %", "hours", "threads", "code", "sentences/s", "peak MB"]
     head += ["test: perplexity", "F1, MBR"]
@@ -101,10 +107,13 @@ def training_table(results: Results, curves: Sequence[Curve]) -> str:
         f"{total:.1f} hours of training in all, on {', '.join(machines)}, by the clock: the time in which a run had to "
         f"wait for others is in it. The {part} F1 after an epoch is that of some hundred {part} trees, no longer than "
         f"the training sentences; that of the last column is of all test trees.{chosen} Branching: of the predicted "
-        "constituents of three or more words in those trees, after the best epoch. Code: the number of versions of it, "
-        "or of machines, in which a run that was interrupted went on; config.yaml names them. Sentences/s: of the "
-        "fastest epoch."
+        "constituents of three or more words in those trees, after the best epoch. Code: how many versions of it, or "
+        "machines, an interrupted run went through; config.yaml names them. Sentences/s: of the fastest epoch."
     )
+    if unfinished := _shares(curves, lambda curve: curve.best is curve.rows[-1]):
+        note += f" The last epoch was the best, so that more might have helped, for: {unfinished}."
+    if dirty := [c.name for c in curves if any("-dirty" in e.get("commit", "") for e in c.environments)]:
+        note += f" Part of it was run by code that is in no commit: {', '.join(dirty)}."
     return f"{table(head, rows)}\n\n{note}"
 
 
@@ -118,11 +127,26 @@ def collapse(curves: Sequence[Curve]) -> str:
         fell = sum(any(share > LEFT_BRANCHING for share in of_run) for of_run in shares)
         best = sum(curve.best.get("left_branching", 0) > LEFT_BRANCHING for curve in own)
         last = sum(curve.rows[-1].get("left_branching", 0) > LEFT_BRANCHING for curve in own)
-        shown = [[decimal(row.get("left_branching")) for row in (curve.best, curve.rows[-1])] for curve in own]
-        rows.append([f"`{name}`", len(own), fell, best, last, ", ".join(map(" → ".join, shown))])
-    head = ["run", "seeds", "ever left-branching", "at its best epoch", "after its last epoch", "their shares in %"]
+        shown = [f"{curve.seed}: {of[0]:.1f} → {of[-1]:.1f}" for curve, of in zip(own, shares, strict=True) if of]
+        rows.append([f"`{name}`", len(own), fell, best, last, ", ".join(shown)])
+    head = ["run", "seeds", "ever left-branching", "at its best epoch", "after its last epoch"]
+    head.append("seed: % after the first → the last epoch")
     note = f"Left-branching: more than {LEFT_BRANCHING:.0f} % of the constituents branch to the left."
+    fallen = [curve for curve in curves if any(row.get("left_branching", 0) > LEFT_BRANCHING for row in curve.rows)]
+    if fallen:
+        back = [curve.name for curve in fallen if curve.rows[-1].get("left_branching", 0) <= LEFT_BRANCHING]
+        highest = [f"{c.name} ({max(row.get('left_branching', 0) for row in c.rows):.0f} %)" for c in fallen]
+        note += (
+            f" Of {len(curves)} runs, {len(fallen)} ever were, here with the highest share: {', '.join(highest)}. "
+            f"No longer so after the last epoch: {', '.join(back) or 'none'}."
+        )
     return f"{table(head, rows)}\n\n{note}"
+
+
+def _shares(curves: Sequence[Curve], what: Callable[[Curve], bool]) -> str:
+    """How many seeds of each run something holds for."""
+    found = {name: (sum(map(what, own)), len(own)) for name, own in _by_run(curves).items()}
+    return ", ".join(f"`{name}` {n} of {seeds}" for name, (n, seeds) in found.items() if n)
 
 
 def selection(results: Results, curves: Sequence[Curve], agreements: Mapping[str, Mapping[int, float]]) -> str:
@@ -130,6 +154,7 @@ def selection(results: Results, curves: Sequence[Curve], agreements: Mapping[str
     how far its trees agree with those of the other seeds. Empty where no grammar has two seeds."""
     rows = []
     right, pairs = [0, 0], [0, 0]
+    groups: tuple[list[Group], list[Group]] = ([], [])
     for name, own in _by_run(curves).items():
         f1 = results.values(own[0].experiment, "mbr", "f1")
         perplexity = {c.seed: -c.best["dev_perplexity"] for c in own if "dev_perplexity" in c.best}
@@ -139,21 +164,28 @@ def selection(results: Results, curves: Sequence[Curve], agreements: Mapping[str
             told = [(f1[a], f1[b]) for a, b in combinations(order, 2) if score[a] != score[b] and f1[a] != f1[b]]
             right[number] += sum(better > worse for better, worse in told)
             pairs[number] += len(told)
+            if told:
+                groups[number].append(([score[seed] for seed in order], [f1[seed] for seed in order]))
             cells.append(", ".join(decimal(f1[seed]) for seed in order) if told else "")
         if any(cells):
             rows.append([f"`{name}`", *cells])
     if not rows:
         return ""
     head = ["run", "test F1, lowest dev perplexity first", "test F1, highest self-F1 first"]
+    p = [concordance_test(of) for of in groups]
     note = (
         f"Of {pairs[0]} pairs of seeds of one grammar, the one of the lower dev perplexity, by which epochs are "
-        f"chosen, has the higher test F1 in {right[0]}; chance is half."
+        f"chosen, has the higher test F1 in {right[0]} (p={p[0]:.3f})."
     )
     if pairs[1]:
         note += (
             f" Of {pairs[1]}, the one whose trees agree more with those of the other seeds (self-F1) has it in "
-            f"{right[1]}. Neither needs gold trees."
+            f"{right[1]} (p={p[1]:.3f})."
         )
+    note += (
+        " Neither needs gold trees. p: the share of all ways to deal each grammar's F1 to its seeds that give as many "
+        "pairs more right than wrong."
+    )
     return f"{table(head, rows)}\n\n{note}"
 
 

@@ -16,9 +16,11 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from nbl.files import replacing
+from nbl.grammars import GRAMMARS
 from nbl.report.curves import Curve, watched_f1
 from nbl.report.frame import Results
 from nbl.report.plan import MODELS, Experiment
@@ -71,26 +73,41 @@ def draw_figures(results: Results, folder: Path) -> None:
             plt.close(figure)
 
 
-def draw_training(curves: Sequence[Curve], path: Path) -> None:
-    """Write dev perplexity and F1 of the watched trees, epoch by epoch, a line a run, as PNG."""
-    runs = list(dict.fromkeys(curve.experiment.run for curve in curves))
-    palette = "colorblind" if len(runs) <= MAX_COLOURS else "husl"
-    colours = dict(zip(runs, sns.color_palette(palette, len(runs)), strict=True))
-    panels = {"dev perplexity": lambda row: row.get("dev_perplexity"), "F1 (%)": watched_f1}
+def draw_training(curves: Sequence[Curve], part: str, path: Path) -> None:
+    """Write how each run went, epoch by epoch, as PNG: a column a model, a colour an experiment, a line a seed.
+
+    `part` is that of the trees that were looked at.
+    """
+    quantities: dict[str, Callable[[dict[str, float]], float | None]] = {
+        "dev perplexity": lambda row: row.get("dev_perplexity"),
+        f"{part} F1 (%)": watched_f1,
+        "left-branching (%)": lambda row: row.get("left_branching"),
+    }
+    models = [model for model in GRAMMARS if any(curve.experiment.model == model for curve in curves)]
+    size = (max(WIDTH, 2 * len(models)), 1.5 * len(quantities) + 1)
     with sns.axes_style("whitegrid"), plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 1.3 * HEIGHT), layout="constrained")
-        for panel, (title, value) in zip(axes, panels.items(), strict=True):
-            for curve in curves:
-                points = [(row["epoch"], value(row)) for row in curve.rows if value(row) is not None]
-                if points:
-                    run = curve.experiment.run
-                    name = run.replace("d_H", "$d_H$")
-                    panel.plot(*zip(*points, strict=True), color=colours[run], label=name, marker=".", markersize=4)
-            panel.set(xlabel="epoch", ylabel=title)
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        handles, labels = axes[0].get_legend_handles_labels()
-        shown = dict(zip(labels, handles, strict=True))
-        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False)
+        figure, grid = plt.subplots(
+            len(quantities), len(models), figsize=size, sharex=True, sharey="row", squeeze=False, layout="constrained"
+        )
+        for column, model in zip(grid.T, models, strict=True):
+            own = [curve for curve in curves if curve.experiment.model == model]
+            runs = list(dict.fromkeys(curve.experiment.run for curve in own))
+            palette = "colorblind" if len(runs) <= MAX_COLOURS else "husl"
+            colours = dict(zip(runs, sns.color_palette(palette, len(runs)), strict=True))
+            for panel, value in zip(column, quantities.values(), strict=True):
+                for curve in own:
+                    points = [(row["epoch"], value(row)) for row in curve.rows if value(row) is not None]
+                    if points:
+                        panel.plot(*zip(*points, strict=True), color=colours[curve.experiment.run], lw=1)
+                panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+            column[0].set_title(GRAMMARS[model].title, fontsize=9)
+            column[-1].set_xlabel("epoch")
+            lines = [Line2D([], [], color=colour) for colour in colours.values()]
+            names = [run.replace("d_H", "$d_H$") for run in runs]
+            column[-1].legend(lines, names, loc="upper center", bbox_to_anchor=(0.5, -0.35), frameon=False)
+        for panel, title in zip(grid[:, 0], quantities, strict=True):
+            panel.set_ylabel(title)
+        grid[-1, 0].set_ylim(bottom=0)
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png", metadata=METADATA["png"])
         plt.close(figure)

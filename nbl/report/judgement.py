@@ -1,24 +1,38 @@
 """How a statement of the paper is judged: our numbers, a test, a verdict.
 
 A claim is *reproduced* if our means show it and the one-sided test gives p <= 1/16 (`statistics.ALPHA`), *not
-reproduced* if they show the opposite as clearly, and otherwise one *cannot tell* on this corpus. Where a claim has
-several parts, all must hold, and one that is refuted is enough against it. Different grammars share nothing but
-the data, so their seeds are compared by a permutation test; two decoders of one trained grammar are compared seed by
-seed. A claim that is made easier by a rival that falls shorter of its release's size than the winner does, or by
-unequal sizes, is never called reproduced.
+reproduced* if they show the opposite as clearly, *not run* if runs are missing that it is about, and otherwise one
+*cannot tell* on this corpus. Where a claim has several parts, all must hold, and one that is refuted is enough against
+it, by a p times the number of parts. Different grammars share nothing but the data, so their seeds are compared by a
+permutation test; two decoders of one trained grammar are compared seed by seed. A claim that is made easier by a rival
+that falls shorter of its release's size than the winner does, or by unequal sizes, is never called reproduced; a
+rival's approximate perplexity never refutes one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from nbl.report.frame import Results
 from nbl.report.plan import MODELS, RELEASED_NT, Experiment
 from nbl.report.statistics import ALPHA, Summary, permutation_test, sign_flip_test
 
-REPRODUCED, NOT_REPRODUCED, CANNOT_TELL = "reproduced", "not reproduced", "cannot tell"
+VERDICTS = REPRODUCED, NOT_REPRODUCED, CANNOT_TELL, NOT_RUN = (
+    "reproduced",
+    "not reproduced",
+    "cannot tell",
+    "not run",
+)
+RULE = (
+    "Reproduced: our means show it, in each part with a one-sided p of at most 1/16, the smallest that four pairs of "
+    "seeds can give. Not reproduced: the means of one part show the opposite as clearly, p times the number of parts. "
+    "Not run: runs are missing. Else one cannot tell; so also if a rival has fewer nonterminals than in its release, "
+    "which makes a claim easier, or if too few seeds could ever decide: the smallest p of a permutation test is 1/70 "
+    "for four seeds against four, 1/15 for four against two. Of so many tests, a few pass by chance."
+)
 PERMUTATION = "exact permutation test over seeds"
 SIGN_FLIP = "exact sign-flip test over seeds"
 METRICS = {"f1": "F1", "udas": "UDAS", "uuas": "UUAS", "perplexity": "perplexity"}
@@ -26,7 +40,7 @@ METRICS = {"f1": "F1", "udas": "UDAS", "uuas": "UUAS", "perplexity": "perplexity
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement; `line` is that of the paper's LaTeX source."""
+    """One statement; `line` is that of the paper's LaTeX source, `shown` whether our means show it, however clearly."""
 
     key: str
     line: int
@@ -34,6 +48,7 @@ class Claim:
     evidence: str
     test: str
     verdict: str
+    shown: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -85,18 +100,31 @@ def compare_pairs(differences: Sequence[float]) -> Comparison:
 def judge(comparisons: Iterable[Comparison]) -> str:
     """The verdict on parts that all must hold."""
     parts = list(comparisons)
-    if any(part.p_opposite <= ALPHA for part in parts):
+    known = _known(parts)
+    if known and len(known) * _opposite(known) <= ALPHA:
         return NOT_REPRODUCED
-    return REPRODUCED if parts and all(part.p <= ALPHA for part in parts) else CANNOT_TELL
+    if not known or len(known) < len(parts):
+        return NOT_RUN
+    return REPRODUCED if all(part.p <= ALPHA for part in parts) else CANNOT_TELL
+
+
+def _known(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    return [part for part in comparisons if part.difference is not None]
+
+
+def _opposite(known: Iterable[Comparison]) -> float:
+    return min((part.p_opposite for part in known), default=1.0)
 
 
 def p_value(comparisons: Iterable[Comparison]) -> str:
     """The p that decides, to be added to the evidence: the largest of the parts, or the smallest for the opposite."""
-    known = [part for part in comparisons if part.difference is not None]
-    opposite = min((part.p_opposite for part in known), default=1.0)
-    if opposite <= ALPHA:
-        return f"; p={opposite:.3f} for the opposite"
-    return f"; p={max(part.p for part in known):.3f}" if known else ""
+    known = _known(comparisons)
+    if not known:
+        return ""
+    if len(known) * _opposite(known) <= ALPHA:
+        times = f"{len(known)} times " if len(known) > 1 else ""
+        return f"; p={times}{_opposite(known):.3f} for the opposite"
+    return f"; p={max(part.p for part in known):.3f}"
 
 
 def claim(
@@ -114,14 +142,30 @@ def claim(
     if easier:
         evidence += f"; {easier}"
         verdict = CANNOT_TELL if verdict == REPRODUCED else verdict
-    return Claim(key, line, statement, evidence, test, verdict)
+    differences = [part.difference for part in comparisons]
+    shown = all(d > 0 for d in differences if d is not None) if differences and None not in differences else None
+    return Claim(key, line, statement, evidence, test, verdict, shown)
+
+
+def counts(verdicts: Iterable[str]) -> str:
+    """How many there are of each verdict.
+
+    >>> counts([CANNOT_TELL, REPRODUCED, CANNOT_TELL])
+    '1 reproduced, 0 not reproduced, 2 cannot tell, 0 not run'
+    """
+    found = Counter(verdicts)
+    return ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS)
 
 
 def side(results: Results, experiment: Experiment | None, decoder: str, metric: str, name: str) -> Side:
     """An experiment's values of a metric; that a perplexity is not exact is told."""
-    if metric == "perplexity" and experiment is not None and experiment.compound:
+    if _inexact(experiment, metric):
         name += " (approximate)"
     return Side(name, tuple(results.values(experiment, decoder, metric).values()))
+
+
+def _inexact(experiment: Experiment | None, metric: str) -> bool:
+    return metric == "perplexity" and experiment is not None and experiment.compound
 
 
 def best(
@@ -141,12 +185,14 @@ def best(
         names = {role: MODELS[role] + suffix for role in (winner, *rivals)}
         found = {role: results.plan.find(role) for role in names}
         first, *others = (
-            side(results, experiment, decoder, metric, names[role])
+            (side(results, experiment, decoder, metric, names[role]), _inexact(experiment, metric))
             for role, experiment in found.items()
             if experiment is not None or role == winner
         )
-        sides += [first, *others]
-        comparisons += [compare(first, other, metric == "perplexity") for other in others]
+        sides += [one for one, _ in (first, *others)]
+        for other, inexact in others:
+            part = compare(first[0], other, metric == "perplexity")
+            comparisons.append(replace(part, p_opposite=1.0) if inexact else part)
     return claim(key, line, statement, sides, comparisons, easier=smaller_rivals(results, winner, rivals))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from nbl.draw import Picture, draw
@@ -16,7 +15,7 @@ from nbl.report.agreement import self_f1
 from nbl.report.check import check
 from nbl.report.curves import collapse, read_curves, selection, training_table
 from nbl.report.frame import Results
-from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, REPRODUCED, Claim
+from nbl.report.judgement import NOT_REPRODUCED, NOT_RUN, REPRODUCED, RULE, Claim, counts
 from nbl.report.markdown import mean, table
 from nbl.report.plan import LEXICALISED, MODELS, Experiment
 from nbl.report.published import Published, comparability
@@ -24,10 +23,6 @@ from nbl.report.speed import speed
 from nbl.report.statistics import Summary
 from nbl.report.tables import sizes
 
-RULE = (
-    "Reproduced: our means show it and one-sided p is at most 1/16, the smallest that four pairs of seeds can give; "
-    "not reproduced: they show the opposite, of one part at least, as clearly. Of so many tests, a few pass by chance."
-)
 SPEED = (
     "A forward and backward pass of each inside algorithm on random rules, on one processor thread; the paper measured "
     "a GPU. `results/reference/*/bench/` has all times."
@@ -41,7 +36,7 @@ PAPER = {
 }
 
 
-def page(corpora: Iterable[Results], paper: Published) -> str:
+def page(corpora: Sequence[Results], paper: Published) -> str:
     """The whole page."""
     parts = [
         "# Results",
@@ -50,11 +45,12 @@ def page(corpora: Iterable[Results], paper: Published) -> str:
         "`docs/log.md` tells what was tried on the way.",
     ]
     for results in corpora:
-        parts += [f"## `{results.corpus}`", *_corpus(results, paper)]
+        others = [other for other in corpora if other is not results]
+        parts += [f"## `{results.corpus}`", *_corpus(results, others, paper)]
     return "\n\n".join(parts) + "\n"
 
 
-def _corpus(results: Results, paper: Published) -> list[str]:
+def _corpus(results: Results, others: Sequence[Results], paper: Published) -> list[str]:
     curves = read_curves(results)
     split = results.stats["splits"]
     if not curves:
@@ -66,7 +62,7 @@ def _corpus(results: Results, paper: Published) -> list[str]:
         f"{results.stats['vocabulary']:,} words. {PAPER[comparability(results.corpus)]}"
     )
     claims, of_speed = _claims(results, paper)
-    parts = [about, outcome(results, claims), "### Main result", main_table(results, paper)]
+    parts = [about, outcome(results, others, paper), "### Main result", main_table(results, paper)]
     if any(results.summary(e, "mbr", "f1").n for b, e in results.plan.bindings().items() if b != "D-C"):
         parts += ["### What the head direction is bound to", _bindings(results, paper)]
     parts += ["### Decoders and gold heads", _decoders(results)]
@@ -77,9 +73,9 @@ def _corpus(results: Results, paper: Published) -> list[str]:
     if pictures := draw_trees(results):
         parts += ["### Some test sentences, as their tags: gold, and NBL-PCFG's most probable trees"]
         parts += [f"![{name}](results-{results.corpus}-{name}.svg)" for name in pictures]
-    parts += ["### Verdicts on the paper's claims", _verdicts(claims)]
+    parts += ["### Verdicts on the paper's claims", f"{_counts(claims)}. {RULE}\n\n{_verdicts(claims)}"]
     if not results.bench.empty:
-        parts += ["### Speed", f"{SPEED}\n\n{_verdicts(of_speed)}"]
+        parts += ["### Speed", f"{SPEED} {_counts(of_speed)}.\n\n{_verdicts(of_speed)}"]
     return parts
 
 
@@ -89,9 +85,10 @@ def _claims(results: Results, paper: Published) -> tuple[list[Claim], list[Claim
     return [claim for claim in check(results, paper).claims if claim not in of_speed], of_speed
 
 
-def outcome(results: Results, claims: Sequence[Claim]) -> str:
-    """What came out, in some sentences."""
+def outcome(results: Results, others: Sequence[Results], paper: Published) -> str:
+    """What came out, in some sentences, and what of it the other corpora contradict."""
     sentences = []
+    claims, _ = _claims(results, paper)
     right = results.stats["splits"]["test"].get("trees", {}).get("sentence_f1", {}).get("right")
     nbl = {decoder: results.summary(results.plan.find("nblpcfg"), decoder, "f1") for decoder in ("mbr", "cyk")}
     gains = {decoder: summary.mean - right for decoder, summary in nbl.items() if summary.n and right is not None}
@@ -103,6 +100,12 @@ def outcome(results: Results, claims: Sequence[Claim]) -> str:
         sentences.append(f"Right-branching trees have an F1 of {right:.1f}; NBL-PCFG's is {told}.")
     sentences += _attachment(results)
     sentences.append(f"Of the paper's {len(claims)} claims about its grammars: {_counts(claims)}.")
+    for verdict in (REPRODUCED, NOT_REPRODUCED):
+        if told := "; ".join(claim.statement for claim in claims if claim.verdict == verdict):
+            sentences.append(f"{verdict.capitalize()}: {told}.")
+    for other in others:
+        if told := "; ".join(_contradicted(claims, _claims(other, paper)[0])):
+            sentences.append(f"Here the means go the other way than what `{other.corpus}` decides: {told}.")
     seeds = [results.summary(experiment, "mbr", "perplexity").n for experiment in results.plan.experiments.values()]
     if max(seeds, default=0) == 1:
         sentences.append("A single seed decides no claim about a grammar.")
@@ -120,11 +123,11 @@ def _attachment(results: Results) -> Iterator[str]:
             rival = results.summary(nbl, decoder, "udas")
             if change and rival.n:
                 leads.append(f"{rival.mean - fmean(right.values()):.1f} by {decoder.upper()}")
-                changes.append(mean(Summary(change, len(change))))
+                changes.append(f"{mean(Summary(change, len(change)))} by {decoder.upper()}")
         if leads:
             yield (
                 f"In UDAS, NBL-PCFG leads NL-PCFG {sizes(experiment)} by {' and '.join(leads)}; the errors of the "
-                f"released decoders change NL-PCFG's by {' and '.join(changes)}."
+                f"released decoders change NL-PCFG's UDAS by {' and '.join(changes)}."
             )
     told = []
     for role, experiment in _main_experiments(results):
@@ -135,9 +138,16 @@ def _attachment(results: Results) -> Iterator[str]:
         yield f"Against function words as heads, UDAS is {', '.join(told)}."
 
 
+def _contradicted(claims: Sequence[Claim], decided: Sequence[Claim]) -> Iterator[str]:
+    """The claims of which our means say the opposite of what was decided elsewhere."""
+    shown = {claim.key: claim.shown for claim in claims}
+    for claim in decided:
+        if claim.verdict in (REPRODUCED, NOT_REPRODUCED) and shown[claim.key] == (claim.verdict != REPRODUCED):
+            yield claim.statement
+
+
 def _counts(claims: Sequence[Claim]) -> str:
-    counts = Counter(claim.verdict for claim in claims)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in (REPRODUCED, NOT_REPRODUCED, CANNOT_TELL))
+    return counts(claim.verdict for claim in claims)
 
 
 def main_table(results: Results, paper: Published) -> str:
@@ -223,8 +233,11 @@ def _decoders(results: Results) -> str:
 
 
 def _verdicts(claims: Sequence[Claim]) -> str:
-    rows = [[c.statement, c.evidence.replace("|", "\\|"), c.test, c.verdict] for c in claims]
-    return f"{_counts(claims)}. {RULE}\n\n{table(['claim', 'our numbers', 'test', 'verdict'], rows)}"
+    rows = [[c.statement, c.evidence.replace("|", "\\|"), c.test, c.verdict] for c in claims if c.verdict != NOT_RUN]
+    parts = [table(["claim", "our numbers", "test", "verdict"], rows)] if rows else []
+    if told := "; ".join(claim.statement for claim in claims if claim.verdict == NOT_RUN):
+        parts.append(f"Not run: {told}.")
+    return "\n\n".join(parts)
 
 
 def draw_trees(results: Results) -> dict[str, Picture]:
@@ -247,12 +260,12 @@ def draw_trees(results: Results) -> dict[str, Picture]:
     return pictures
 
 
-def section(corpora: Iterable[Results], paper: Published) -> str:
+def section(corpora: Sequence[Results], paper: Published) -> str:
     """The README's part: the main table of each corpus."""
     parts = [BEGIN]
     for results in corpora:
-        claims, _ = _claims(results, paper)
-        parts += [f"`{results.corpus}`: {outcome(results, claims)} {PAPER[comparability(results.corpus)]}"]
+        others = [other for other in corpora if other is not results]
+        parts += [f"`{results.corpus}`: {outcome(results, others, paper)} {PAPER[comparability(results.corpus)]}"]
         parts += [main_table(results, paper)]
     parts += ["Mean ± standard deviation (number of seeds). All of it: [docs/results.md](docs/results.md).", END]
     return "\n\n".join(parts)

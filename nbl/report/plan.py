@@ -153,6 +153,12 @@ class Plan:
         others = [e for e in self.by_NT(role) if e is not default and "cyk" in e.decoders]
         return [default, *others] if default else []
 
+    def rows(self) -> Iterator[tuple[str, Experiment | None]]:
+        """The rows of a table of all grammars: the part each plays, and the experiments that play it."""
+        for role in MODELS:
+            experiments: list[Experiment | None] = [*self.in_sizes(role)] or [None]
+            yield from ((role, experiment) for experiment in experiments)
+
     def other_sizes(self) -> str:
         """Which grammars have not the nonterminals of their release, as a sentence; empty if none."""
         found = {role: experiment.NT for role in MODELS if (experiment := self.find(role)) is not None}

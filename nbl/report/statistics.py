@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from statistics import fmean, stdev
 
 import numpy as np
@@ -110,6 +110,33 @@ def sign_flip_test(differences: Sequence[float]) -> float:
         signs = np.random.default_rng(0).choice((1, -1), size=(MAX_ARRANGEMENTS, len(values)))
         signs = np.vstack([np.ones_like(signs[:1]), signs])
     return _share(signs @ values, values.sum())
+
+
+def concordance_test(groups: Iterable[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """One-sided p that within groups values are ordered as scores are only by chance.
+
+    The share of all ways to deal the values of each group to its scores that give at least as many pairs of the same
+    order less pairs of the other order (Kendall's S, summed over the groups): exact.
+
+    >>> concordance_test([([1, 2, 3], [4, 5, 6])]), concordance_test([([1, 2], [5, 4]), ([1, 2], [4, 5])])
+    (0.16666666666666666, 0.75)
+    """
+    chance, observed = np.ones(1), 0
+    for scores, values in groups:
+        order = np.sign(np.subtract.outer(scores, scores)).astype(int)
+        n = len(order)
+        if math.factorial(n) <= MAX_ARRANGEMENTS:
+            deals = np.array(list(permutations(range(n))))
+        else:
+            generator = np.random.default_rng(0)
+            deals = generator.permuted(np.tile(np.arange(n), (MAX_ARRANGEMENTS, 1)), axis=1)
+            deals[0] = np.arange(n)
+        dealt = np.array(values)[deals]
+        S = (np.sign(dealt[:, :, None] - dealt[:, None]).astype(int) * order).sum((1, 2)) // 2
+        pairs = math.comb(n, 2)
+        chance = np.convolve(chance, np.bincount(S + pairs, minlength=2 * pairs + 1) / len(S))
+        observed += int(S[0]) + pairs
+    return float(chance[observed:].sum())
 
 
 def _share(statistics: np.ndarray, observed: float) -> float:

@@ -18,9 +18,9 @@ APPROXIMATE_NOTE = rf"{APPROXIMATE}: a compound model's perplexity is approximat
 def main_result(results: Results, paper: Published) -> str:
     """F1, UDAS and UUAS of all grammars under both decoders, and of what needs no training."""
     metrics = ("f1", "udas", "uuas")
-    runs = [(role, decoder) for role in MODELS for decoder in SIGNS]
+    runs = [(role, experiment, decoder) for role, experiment in results.plan.rows() for decoder in SIGNS]
     bold = {
-        metric: best(results.summary(results.plan.find(role), decoder, metric) for role, decoder in runs)
+        metric: best(results.summary(experiment, decoder, metric) for _, experiment, decoder in runs)
         for metric in metrics
     }
     head = [
@@ -29,14 +29,13 @@ def main_result(results: Results, paper: Published) -> str:
         ["Model", "NT/PT", *["ours", "paper", r"$\Delta$"] * 3],
     ]
     rows: list = []
-    for role, decoder in runs:
-        experiment = results.plan.find(role)
+    for role, experiment, decoder in runs:
         row = [MODELS[role] + SIGNS[decoder], sizes(experiment)]
         for metric in metrics:
             if metric != "f1" and role not in LEXICALISED:
                 row += ["", "", ""]
                 continue
-            row += _ours_and_theirs(results, paper, "main_result", role, decoder, metric, bold[metric])
+            row += _ours_and_theirs(results, paper, "main_result", role, experiment, decoder, metric, bold[metric])
         rows.append(row)
     rows += [RULE, [spanning(11, "For reference")], RULE, *_reference_rows(results, paper)]
     caption = (
@@ -81,11 +80,11 @@ def bindings(results: Results, paper: Published) -> str:
         ["Binding", *["ours", "paper", r"$\Delta$"] * 4],
     ]
     rows = []
-    for binding in experiments:
+    for binding, experiment in experiments.items():
         role = "nblpcfg" if binding == "D-C" else f"nblpcfg-{binding}"
         row = [BINDING_TITLES[binding]]
         for metric in TITLES:
-            row += _ours_and_theirs(results, paper, "bindings", role, "mbr", metric, bold[metric])
+            row += _ours_and_theirs(results, paper, "bindings", role, experiment, "mbr", metric, bold[metric])
         rows.append(row)
     caption = (
         rf"NBL-PCFG on \texttt{{{results.corpus}}} with the head direction $D$ bound to different variables, MBR "
@@ -99,14 +98,16 @@ def label_recall(results: Results, paper: Published) -> str:
     columns = {f"recall_{label}": label for label in LABELS} | {"perplexity": "Perplexity"}
     bold = {}
     for metric in columns:
-        found = [results.plan.find(role) for role in MODELS]
+        found = [experiment for _, experiment in results.plan.rows()]
         exact = [e for e in found if e is not None and not (metric == "perplexity" and e.compound)]
         bold[metric] = best((results.summary(e, "mbr", metric) for e in exact), lowest=metric == "perplexity")
     rows: list = []
-    for role in MODELS:
-        lines: list[list[str]] = [[MODELS[role], "ours"], ["", "paper"], ["", r"$\Delta$"]]
+    for role, experiment in results.plan.rows():
+        usual = experiment is results.plan.find(role)
+        name = MODELS[role] if usual else f"{MODELS[role]} {sizes(experiment)}"
+        lines: list[list[str]] = [[name, "ours"], ["", "paper"], ["", r"$\Delta$"]]
         for metric in columns:
-            cells = _ours_and_theirs(results, paper, "label_recall", role, "mbr", metric, bold[metric])
+            cells = _ours_and_theirs(results, paper, "label_recall", role, experiment, "mbr", metric, bold[metric])
             for line, cell in zip(lines, cells, strict=True):
                 line.append(cell)
         if not any(lines[1][2:]):
@@ -161,12 +162,19 @@ def sizes(experiment: Experiment | None) -> str:
 
 
 def _ours_and_theirs(
-    results: Results, paper: Published, name: str, role: str, decoder: str, metric: str, bold: str | None
+    results: Results,
+    paper: Published,
+    name: str,
+    role: str,
+    experiment: Experiment | None,
+    decoder: str,
+    metric: str,
+    bold: str | None,
 ) -> list[str]:
-    """Three cells: our mean and spread, the paper's number, the difference."""
-    experiment = results.plan.find(role)
+    """Three cells: our mean and spread; the paper's number and the difference, unless the experiment is of another
+    size."""
     summary = results.summary(experiment, decoder, metric)
-    cell = paper.find(name, role, decoder, metric)
+    cell = paper.find(name, role, decoder, metric) if experiment is results.plan.find(role) else None
     approximate = metric == "perplexity" and experiment is not None and experiment.compound
     ours = mean_std(
         summary, bold=is_best(summary, bold) and not approximate, mark=APPROXIMATE if approximate and summary.n else ""

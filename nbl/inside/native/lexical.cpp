@@ -24,7 +24,7 @@ struct Problem {
 
 // Large but finite: such gradients belong to values that are 0 or nearly so, and 0 * inf would not be 0.
 inline Real bounded(Real gradient) {
-    constexpr Real bound = sizeof(Real) == sizeof(float) ? 0x1p96 : 0x1p768;
+    constexpr Real bound = sizeof(Real) == sizeof(float) ? 0x1p112 : 0x1p896;
     return gradient > bound ? bound : gradient;
 }
 
