@@ -103,6 +103,16 @@ def test_cyk_finds_the_best_of_all_trees(grammar, size, H, seed, data):
         assert float(max(its_own)) == pytest.approx(parse.log_prob, abs=1e-9)
 
 
+@pytest.mark.parametrize("grammar", ["pcfg", "rank", *LEXICALISED])
+@settings(max_examples=5, deadline=None)
+@given(l=st.integers(6, 8), H=st.integers(1, 4), seed=st.integers(0, 999))
+def test_cyk_is_the_definition_with_maxima(grammar, l, H, seed):
+    """In sentences that have too many trees to look at them all."""
+    rules, lengths = random_rules(grammar, 1, l, 2, 2, H, seed), torch.tensor([l])
+    (parse,) = decode(rules, lengths, "cyk")
+    assert parse.log_prob == pytest.approx(naive.best(rules.dense(), lengths).item(), abs=1e-9)
+
+
 def test_cyk_sums_over_H_in_each_rule():
     """With a maximum over H in place of the sum another tree would win."""
     rules = random_rules("D-C", 1, 3, 2, 2, 4, seed=13)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nbl.decode.maxplus import maxplus_
+from nbl.inside.mirror import finite
 from nbl.rules import LEFT, RIGHT, BilexicalRules
 
 PAIRS = 32  # pairs of words whose rules are contracted at a time: bounds memory
@@ -35,7 +36,7 @@ class Block:
         self.D, self.B, self.C, self.B_T, self.C_T = D, chart[B_T], chart[C_T], B_T, C_T
         B, C = rules.logp_B_H, rules.logp_C_H
         logp_B, logp_C = B[D % len(B), :, symbols[B_T]], C[D % len(C), :, symbols[C_T]]
-        most_B, most_C = _finite(logp_B.amax(1)), _finite(logp_C.amax(1))
+        most_B, most_C = finite(logp_B.amax(1)), finite(logp_C.amax(1))
         self.p_BC_H = ((logp_C.t() - most_C)[:, None] + (logp_B.t() - most_B)).exp()  # [C, B, H]
         self.logp_H = most_B + most_C  # [H]
 
@@ -54,7 +55,7 @@ class Block:
         Of the preterminals only the best is kept.
         """
         logp = logp_H + self.logp_H
-        scale = _finite(logp.amax(-1))
+        scale = finite(logp.amax(-1))
         p = (logp - scale[..., None]).exp()
         p = torch.tensordot(self.p_BC_H, p, dims=([2], [2]))  # C B pq A
         if self.C_T:
@@ -62,11 +63,6 @@ class Block:
         if self.B_T:
             p = p.amax(1, keepdim=True)
         return (p.log() + scale).permute(2, 0, 1, 3)
-
-
-def _finite(x: Tensor) -> Tensor:
-    """-inf made finite, so that -inf minus it is not NaN."""
-    return x.clamp(min=torch.finfo(x.dtype).min)
 
 
 def contracted_blocks(rules: BilexicalRules) -> list[Block]:
