@@ -6,8 +6,8 @@ preterminal. A ranges over the NT nonterminals; B and C over all NT + PT symbols
 first. b is the batch axis; `1|b` is an axis of size 1 where all sentences share the values, and
 `1|2` an axis of size 1 where a factor does not depend on D.
 
-Every tuple has `sentences`, their number, `words`, that of the positions in each, padding included, and `dense()`:
-the same grammar with nothing factorised, the form in which probabilities of trees are defined (`nbl.inside.naive`). It
+The last factor of every tuple begins with the axes b and word, padding included. Every tuple has `dense()`: the same
+grammar with nothing factorised, the form in which probabilities of trees are defined (`nbl.inside.naive`). It
 is exact and exponentially larger: for tests, and for computing the probability of a tree by hand.
 """
 
@@ -39,14 +39,6 @@ class PCFGRules(NamedTuple):
     logp_BC_A: Tensor  # [1|b, A, B, C]
     logp_w_T: Tensor  # [b, i, T]
 
-    @property
-    def sentences(self) -> int:
-        return len(self.logp_w_T)
-
-    @property
-    def words(self) -> int:
-        return self.logp_w_T.shape[1]
-
     def dense(self) -> DenseRules:
         b, l, _ = self.logp_w_T.shape
         rule = self.logp_BC_A[:, None, None, :, None]
@@ -63,14 +55,6 @@ class RankRules(NamedTuple):
     logp_B_R: Tensor  # [R, B]
     logp_C_R: Tensor  # [R, C]
     logp_w_T: Tensor  # [b, i, T]
-
-    @property
-    def sentences(self) -> int:
-        return len(self.logp_w_T)
-
-    @property
-    def words(self) -> int:
-        return self.logp_w_T.shape[1]
 
     def dense(self) -> DenseRules:
         R, B, C = self.logp_R_A[:, :, None, None], self.logp_B_R[None, :, :, None], self.logp_C_R[None, :, None]
@@ -96,14 +80,6 @@ class LexicalRules(NamedTuple):
         logp_C = self.word_C[:, :, None] + self.parent_C[:, None] - self.logsum_C[..., None]
         return self.logp_BD_Aw[..., None] + logp_C
 
-    @property
-    def sentences(self) -> int:
-        return len(self.logp_w_X)
-
-    @property
-    def words(self) -> int:
-        return self.logp_w_X.shape[1]
-
     def dense(self) -> DenseRules:
         NT = self.logp_A_S.shape[-1]
         rule = self.logp_BCD_Aw()[:, :, None] + self.logp_w_X[:, None, :, None, None, None, :]
@@ -123,14 +99,6 @@ class BilexicalRules(NamedTuple):
     logp_B_H: Tensor  # [1|2, H, B]
     logp_C_H: Tensor  # [1|2, H, C]
     logp_w_H: Tensor  # [b, q, 1|2, H]
-
-    @property
-    def sentences(self) -> int:
-        return len(self.logp_w_A)
-
-    @property
-    def words(self) -> int:
-        return self.logp_w_A.shape[1]
 
     def dense(self) -> DenseRules:
         # axes: b p q A D H B C
@@ -152,15 +120,16 @@ def check_lengths(rules: Rules, lengths: Tensor) -> None:
 
     On a GPU the device itself is left to find it out, so that the host need not wait.
     """
-    if lengths.shape != (rules.sentences,) or lengths.is_floating_point():
+    b, l = rules[-1].shape[:2]
+    if lengths.shape != (b,) or lengths.is_floating_point():
         raise ValueError(
-            f"lengths are {lengths.dtype} of shape {list(lengths.shape)}; they must be {rules.sentences} whole "
+            f"lengths are {lengths.dtype} of shape {list(lengths.shape)}; they must be {b} whole "
             "numbers, one a sentence"
         )
     if lengths.is_cuda:
-        right = (lengths >= 2) & (lengths <= rules.words)
-        torch._assert_async(right.all(), f"a length is not one of 2 to {rules.words}")
+        right = (lengths >= 2) & (lengths <= l)
+        torch._assert_async(right.all(), f"a length is not one of 2 to {l}")
     elif not lengths.is_meta:
         for length in lengths.tolist():
-            if not 2 <= length <= rules.words:
-                raise ValueError(f"a sentence has {length} words; it must have 2 to {rules.words}, all that are given")
+            if not 2 <= length <= l:
+                raise ValueError(f"a sentence has {length} words; it must have 2 to {l}, all that are given")
