@@ -42,7 +42,7 @@ def test_what_differs_from_the_definition_is_not_timed(wrong, monkeypatch):
 
 
 def test_without_a_kernel_nothing_is_called_native(monkeypatch):
-    monkeypatch.setattr(inside.kernel, "load", lambda name, dtype: None)
+    monkeypatch.setattr(inside.native, "load", lambda name, dtype: None)
     assert [implementation.name for implementation in chosen(["N", "NL, native", "NBL, native"])] == ["N"]
 
 

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbl import native
 from nbl.bench.random_rules import BINDINGS, count_rules, detached, random_rules, single
-from nbl.inside import bilexical, kernel, naive
+from nbl.inside import bilexical, naive
 from nbl.rules import BilexicalRules
 
 
@@ -16,14 +17,14 @@ from nbl.rules import BilexicalRules
 def _unwritten_memory_is_nan():
     """An entry of a chart or a result that is read before it is written fails loudly."""
     torch.use_deterministic_algorithms(True)
-    kernel.free_scratch.clear()
+    native.free_scratch.clear()
     yield
     torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(params=["torch", "native"])
 def allow_native(request):
-    if request.param == "native" and kernel.load("bilexical", torch.float64) is None:
+    if request.param == "native" and native.load("bilexical", torch.float64) is None:
         pytest.skip("no C++ compiler")
     return request.param == "native"
 
@@ -98,35 +99,35 @@ def test_counts_trees(allow_native, binding):
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_large_tables_are_the_same_in_both_implementations(binding):
     """Sizes beyond a cache line of symbols, a panel of H and a band of widths of the kernel."""
-    if kernel.load("bilexical", torch.float64) is None:
+    if native.load("bilexical", torch.float64) is None:
         pytest.skip("no C++ compiler")
     rules, lengths = batch(binding, [13, 7, 12, 2], 18, 20, 75, seed=3)
-    native, torch_only = (solved(fast(allow_native), rules, lengths) for allow_native in (True, False))
-    assert_same(native, torch_only, **EXACT)
+    compiled, torch_only = (solved(fast(allow_native), rules, lengths) for allow_native in (True, False))
+    assert_same(compiled, torch_only, **EXACT)
     for ours, theirs in zip(*(bilexical.marginals(rules, lengths, allow) for allow in (True, False)), strict=True):
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 
 def test_kept_scratch_memory_changes_nothing():
     """Neither what is in it, nor that it was made for a longer or a shorter sentence."""
-    if kernel.load("bilexical", torch.float64) is None:
+    if native.load("bilexical", torch.float64) is None:
         pytest.skip("no C++ compiler")
     problems = [batch("D-C", [l], 2, 3, 4, seed=l) for l in (5, 8, 3)]
     expected = []
     for rules, lengths in problems:
-        kernel.free_scratch.clear()
+        native.free_scratch.clear()
         expected.append(solved(fast(True), rules, lengths))
     for (rules, lengths), wanted in zip(problems, expected, strict=True):
         assert_same(solved(fast(True), rules, lengths), wanted, rtol=0, atol=0)
-    assert len(kernel.free_scratch) == 1
+    assert len(native.free_scratch) == 1
 
 
 def test_a_very_large_scratch_memory_is_not_kept(monkeypatch):
-    if kernel.load("bilexical", torch.float64) is None:
+    if native.load("bilexical", torch.float64) is None:
         pytest.skip("no C++ compiler")
-    monkeypatch.setattr(kernel, "MAX_KEPT", 0)
+    monkeypatch.setattr(native, "MAX_KEPT", 0)
     bilexical.inside(*batch("D-C", [4], 2, 3, 4, seed=0))
-    assert not kernel.free_scratch
+    assert not native.free_scratch
 
 
 def test_a_batch_is_its_sentences(allow_native):
@@ -220,7 +221,7 @@ def test_no_gradient_is_computed_where_none_is_needed(allow_native):
 
 
 def test_threads_do_not_change_results():
-    if kernel.load("bilexical", torch.float32) is None:
+    if native.load("bilexical", torch.float32) is None:
         pytest.skip("no C++ compiler")
     rules, lengths = batch("D-C", [9, 14, 5, 11, 3], 3, 4, 20, seed=23)
     threads = torch.get_num_threads()

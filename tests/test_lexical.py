@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nbl import native
 from nbl.bench.random_rules import GRAMMARS, count_rules, detached, random_rules, single
-from nbl.inside import eisner_satta, kernel, lexical, lexical_native, naive
+from nbl.inside import eisner_satta, lexical, lexical_native, naive
 from nbl.rules import LexicalRules
 
 LEXICAL = ("lexical", "compound-lexical")
@@ -26,9 +27,9 @@ INSIDES = {
 
 def native_inside(rules: LexicalRules, lengths: Tensor) -> Tensor:
     """By the kernel, in memory that is NaN."""
-    if kernel.load("lexical", rules.logp_A_S.dtype) is None:
+    if native.load("lexical", rules.logp_A_S.dtype) is None:
         pytest.skip("no C++ compiler")
-    kernel.free_scratch.clear()
+    native.free_scratch.clear()
     with mock.patch.object(lexical_native, "solve", wraps=lexical_native.solve) as solve:
         log_prob = lexical.inside(rules, lengths)
     solve.assert_called_once()
@@ -43,7 +44,7 @@ def uninitialised_memory_is_nan():
     """So that a chart cell that is read before it is written fails loudly."""
     torch.use_deterministic_algorithms(True)
     assert torch.empty(3).isnan().all()
-    kernel.free_scratch.clear()
+    native.free_scratch.clear()
     yield
     torch.use_deterministic_algorithms(False)
 

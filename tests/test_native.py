@@ -15,7 +15,7 @@ import torch
 from nbl import native
 from nbl.bench.random_rules import random_rules, single
 from nbl.decode import decode
-from nbl.inside import bilexical, kernel, lexical, naive
+from nbl.inside import bilexical, lexical, naive
 
 
 class Problem(ctypes.Structure):
@@ -32,10 +32,10 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.delenv("NBL_NATIVE", raising=False)
     monkeypatch.setattr(native, "_told", threading.Lock())
     native.library.cache_clear()
-    kernel.load.cache_clear()
+    native.load.cache_clear()
     yield tmp_path / "cache" / "nbl"
     native.library.cache_clear()
-    kernel.load.cache_clear()
+    native.load.cache_clear()
 
 
 @pytest.fixture
@@ -109,10 +109,10 @@ def test_an_interrupt_waits_for_all_threads(monkeypatch):
             time.sleep(0.2)
             ended.append(True)
 
-    monkeypatch.setattr(kernel, "load", lambda name, dtype: Kernel)
+    monkeypatch.setattr(native, "load", lambda name, dtype: Kernel)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     with pytest.raises(KeyboardInterrupt):
-        kernel.solve_all("any", torch.float32, [Problem(2, 2), Problem(2, 2)])
+        native.solve_all("any", torch.float32, [Problem(2, 2), Problem(2, 2)])
     assert ended == [True]
 
 
@@ -156,5 +156,5 @@ def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypa
 def test_the_native_kernels_can_be_switched_off(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("NBL_NATIVE", "0")
     assert native.library(source(tmp_path, ANSWER % 42)) is None
-    assert kernel.load("bilexical", torch.float32) is None
+    assert native.load("bilexical", torch.float32) is None
     assert not cache.exists()

@@ -98,7 +98,7 @@ def a_changed_learning_rate_touches_its_runs_only(copy):
 
 
 def a_changed_kernel_touches_every_run(copy):
-    header = copy / "nbl/inside/native/dense.h"
+    header = copy / "nbl/native/dense.h"
     text = header.read_text()
     header.write_text(text + "// changed\n")
     try:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nbl import native
 from nbl.bench.agreement import require_agreement
 from nbl.bench.measure import interleaved, peak_memory, sgemm, sgemm_rate
 from nbl.bench.random_rules import detached, random_rules, single
-from nbl.inside import bilexical, eisner_satta, kernel, lexical, naive, pcfg, rank
+from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
 
 D_H = 300
 MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory
@@ -115,7 +116,7 @@ def chosen(names: Iterable[str]) -> list[Implementation]:
         implementation
         for implementation in IMPLEMENTATIONS
         if implementation.name in wanted
-        and (implementation.kernel is None or kernel.load(implementation.kernel, torch.float32) is not None)
+        and (implementation.kernel is None or native.load(implementation.kernel, torch.float32) is not None)
     ]
     for implementation in found:
         check(implementation)

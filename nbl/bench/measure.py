@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from nbl.inside import kernel
+from nbl import native
 
 Key = TypeVar("Key", bound=Hashable)
 SGEMM_SIZE = 1024
@@ -84,7 +84,7 @@ def memory_rate(seconds: float) -> float:
 def peak_memory(call: Callable[[], object]) -> float | None:
     """Megabytes by which a call raises the process's memory at its peak; None where this cannot be told."""
     gc.collect()
-    kernel.free_scratch.clear()  # what a kernel keeps between calls counts, too
+    native.free_scratch.clear()  # what a kernel keeps between calls counts, too
     status = Path("/proc/self/status")
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)  # hand freed memory back, so that it is not used unseen

@@ -8,14 +8,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from nbl.native import library
+from nbl.native import FOLDER, library
 
-SOURCE = Path(__file__).with_name("maxplus.cpp")
+SOURCE = FOLDER / "maxplus.cpp"
 CHUNK = 1 << 22  # numbers in a temporary tensor of the torch version: bounds its memory
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbl.inside import bilexical_native, bilexical_torch, kernel
+from nbl import native
+from nbl.inside import bilexical_native, bilexical_torch
 from nbl.inside.bilexical_torch import SHARED, Solution, Tables
 from nbl.inside.marginals import Marginals
 from nbl.rules import BilexicalRules
@@ -62,8 +63,8 @@ class _LogZ(torch.autograd.Function):
 
 def _implementation(tables: Tables, allow_native: bool) -> Callable[..., Solution]:
     on_cpu = tables.root.device.type == "cpu"
-    native = allow_native and on_cpu and kernel.load("bilexical", tables.root.dtype) is not None
-    return bilexical_native.solve if native else bilexical_torch.solve
+    use_native = allow_native and on_cpu and native.load("bilexical", tables.root.dtype) is not None
+    return bilexical_native.solve if use_native else bilexical_torch.solve
 
 
 def _tables(rules: BilexicalRules, lengths: Tensor) -> tuple[Tables, Tensor]:

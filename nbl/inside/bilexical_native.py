@@ -1,4 +1,4 @@
-"""The NBL-PCFG's recursions on the CPU by the native kernel (native/bilexical.cpp)."""
+"""The NBL-PCFG's recursions on the CPU by the native kernel (nbl/native/bilexical.cpp)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 
 from torch import Tensor
 
-from nbl.inside import kernel
+from nbl import native
 from nbl.inside.bilexical_torch import SHARED, Solution, Tables
 
 
@@ -27,14 +27,14 @@ def solve(tables: Tables, lengths: Tensor, gradients: bool = False, posteriors: 
         inputs = [table if name in SHARED else table[k] for name, table in tables._asdict().items()]
         results = [None if t is None else t[k] for t in (log_Z, *(derivatives or [None] * len(tables)), spans, arcs)]
         D_sizes = tables.B_H.shape[1], tables.C_H.shape[1], tables.w_H.shape[2]
-        return _Problem(length, *tables.H_Aw.shape[1:], *D_sizes, *map(kernel.pointer, (*inputs, *results)))
+        return _Problem(length, *tables.H_Aw.shape[1:], *D_sizes, *map(native.pointer, (*inputs, *results)))
 
-    kernel.solve_all("bilexical", tables.root.dtype, [problem(*item) for item in enumerate(lengths.tolist())])
+    native.solve_all("bilexical", tables.root.dtype, [problem(*item) for item in enumerate(lengths.tolist())])
     return Solution(log_Z, derivatives, spans, arcs)
 
 
 class _Problem(ctypes.Structure):
-    """struct Problem of native/chart.h."""
+    """struct Problem of chart.h."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("length", "l", "A", "H", "D_B", "D_C", "D_w")),

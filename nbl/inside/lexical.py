@@ -30,10 +30,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nbl.inside import lexical_native
-from nbl.inside.kernel import load
 from nbl.inside.lexical_rules import ChartRules, chart_rules
 from nbl.inside.marginals import Marginals
 from nbl.inside.mirror import finite, joined, mirrored, normalised
+from nbl.native import load
 from nbl.rules import LexicalRules
 
 CACHES = ("split-sum", "C1-1", "C1-2")

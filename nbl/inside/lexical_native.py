@@ -1,4 +1,4 @@
-"""The NL-PCFG's recursions on the CPU by the native kernel (native/lexical.cpp)."""
+"""The NL-PCFG's recursions on the CPU by the native kernel (nbl/native/lexical.cpp)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from nbl.inside import kernel
+from nbl import native
 from nbl.inside.lexical_rules import ChartRules
 
 OF_SENTENCES = ("logp_A_S", "logp_w_C", "leaf", "log_leaf")  # the tables that begin with an axis b or 2b
@@ -30,9 +30,9 @@ def solve(rules: ChartRules, lengths: Tensor, gradients: bool = False) -> tuple[
     def problem(k: int, length: int) -> _Problem:
         inputs = [_row(name, table, k) for name, table in tables.items()]
         results = [_row(name, derivatives.get(name), k) for name in WITH_GRADIENT]
-        return _Problem(length, l, b, k, NT, PT, *map(kernel.pointer, (*inputs, log_prob[k], *results)))
+        return _Problem(length, l, b, k, NT, PT, *map(native.pointer, (*inputs, log_prob[k], *results)))
 
-    kernel.solve_all("lexical", log_prob.dtype, [problem(*item) for item in enumerate(lengths.tolist())])
+    native.solve_all("lexical", log_prob.dtype, [problem(*item) for item in enumerate(lengths.tolist())])
     return log_prob, derivatives
 
 
@@ -41,7 +41,7 @@ def _row(name: str, table: Tensor | None, k: int) -> Tensor | None:
 
 
 class _Problem(ctypes.Structure):
-    """struct Problem of native/lexical.cpp."""
+    """struct Problem of nbl/native/lexical.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("length", "l", "b", "sentence", "NT", "PT")),

@@ -73,7 +73,7 @@ def grammar_code(*patterns):
     """
     shared = modules(
         *["models/__init__.py", "models/base.py", "models/parts.py", "models/pcfg.py"],
-        *["inside/**/*", "decode/*", "rules.py", "native.py", "device.py"],
+        *["inside/**/*", "decode/*", "rules.py", "native/*", "device.py"],
         *["corpus/batches.py", "corpus/folder.py", "corpus/sentence.py", "metrics.py"],
         *patterns,
     )
