@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import yaml
 
+from nbl import native
 from nbl.corpus.folder import Corpus
 from nbl.errors import UserError
 from nbl.files import write_text
@@ -151,6 +152,7 @@ def environment(device: torch.device) -> dict[str, str]:
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "device": name,
+        "kernels": native.description(device),
     }
 
 

@@ -105,11 +105,12 @@ class InferenceNetwork(nn.Module):
         """
         i = torch.arange(words.shape[1], device=words.device)
         last = i[-1:] if lengths is None else lengths[:, None] - 1
-        turned = words.gather(1, (last - i).clamp(min=0).expand_as(words))
+        turned = (last - i).clamp(min=0).expand_as(words)
         padding = (i > last)[..., None]
+        w = F.embedding(words, self.w_w)
         states = []
-        for lstm, order in ((self.forwards, words), (self.backwards, turned)):
-            h, _ = lstm(F.embedding(order, self.w_w))
+        for lstm, order in ((self.forwards, w), (self.backwards, w.take_along_dim(turned[..., None], 1))):
+            h, _ = lstm(order)
             states.append(h.masked_fill(padding, -torch.inf).amax(1))
         mean, log_variance = self.output(torch.cat(states, 1)).chunk(2, 1)
         return mean, log_variance

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from nbl.models.base import CompoundGrammar, InferenceNetwork
-from nbl.models.parts import JoinedLinear, Network, Softmax, table
+from nbl.models.parts import JoinedLinear, Network, table
+from nbl.models.softmax import Softmax
 from nbl.rules import PCFGRules
 
 

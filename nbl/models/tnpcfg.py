@@ -5,7 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from nbl.models.base import Grammar
-from nbl.models.parts import Network, Softmax, table
+from nbl.models.parts import Network, table
+from nbl.models.softmax import Softmax
+from nbl.products import Linear
 from nbl.rules import RankRules
 
 
@@ -22,7 +24,7 @@ class TNPCFG(Grammar):
         self.u_S, self.u_X, self.u_T = table(1, dim), table(NT + PT, dim), table(PT, dim)
         self.p_A_S = Softmax(Network(dim, dim=dim), nn.Linear(dim, NT))
         self.p_R_A, self.p_B_R, self.p_C_R = (
-            nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, rank)) for _ in range(3)
+            nn.Sequential(Linear(dim, dim), nn.ReLU(), Linear(dim, rank)) for _ in range(3)
         )
         self.p_w_T = Softmax(Network(dim, dim=dim), nn.Linear(dim, vocab_size))
 

@@ -96,6 +96,12 @@ def load(name: str, dtype: torch.dtype) -> ctypes.CDLL | None:
     return library(FOLDER / f"{name}.cpp", *sorted(FOLDER.glob("*.h")), define=f"NBL_FLOAT={TYPES[dtype]}")
 
 
+def description(device: torch.device) -> str:
+    """What computes on a device, for the record: it decides how results are rounded."""
+    kernel = load("networks", torch.float32) if device.type == "cpu" else None
+    return "torch" if kernel is None else f"native, vectors of {8 * kernel.vector_bytes()} bits"
+
+
 def solve_all(name: str, dtype: torch.dtype, problems: Sequence[ctypes.Structure]) -> None:
     """Solve problems, which have a `length` of 2 to `l` words and a pointer `scratch`.
 
@@ -136,6 +142,12 @@ def run_all(function: Callable[[object], object], problems: Sequence[ctypes.Stru
         _wait_for_all(running)
     for helper in running:
         helper.result()
+
+
+def shares(n: int, step: int = 96) -> list[tuple[int, int]]:
+    """Start and size of each thread's share of n things; shares begin at multiples of the step."""
+    size = -(-n // torch.get_num_threads() // step) * step
+    return [(start, min(size, n - start)) for start in range(0, n, size)]
 
 
 def _wait_for_all(running: Sequence[Future[None]]) -> None:

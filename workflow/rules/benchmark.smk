@@ -14,7 +14,7 @@ rule benchmark:
     input:
         code=modules(
             *["bench/*", "inside/**/*", "models/*", "decode/*", "rules.py"],
-            *["native/*", "process.py", "run.py", "train.py", "growth.py"],
+            *["native/*", "products.py", "process.py", "run.py", "train.py", "growth.py"],
         ),
     output:
         rules.benchmark_all.input,
