@@ -79,6 +79,9 @@ def _rows(x: Tensor) -> Tensor:
 def multiply(A: Tensor, B: Tensor, C: Tensor) -> None:
     """C = A B by the native kernel: A [m, k] and B [k, n] of any strides, C [m, n] contiguous."""
     (M, K), N = A.shape, B.shape[1]
+    if K == 0:
+        C.zero_()
+        return
     kernel = native.load("networks", A.dtype)
     assert kernel is not None
     # Each thread has some of the rows, or of the columns if there are more of those.

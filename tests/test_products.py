@@ -1,4 +1,4 @@
-"""Large products and the softmax over the vocabulary: the native code against torch's."""
+"""Large products, the softmax over the vocabulary and the LSTM: the native code against torch's."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nbl import native, products
 from nbl.models import softmax
+from nbl.models.lstm import LSTM
 from nbl.models.softmax import log_softmax_at
 
 SIZES = st.sampled_from((1, 2, 5, 7, 17, 33, 64, 97, 130))
@@ -135,3 +136,23 @@ def test_without_a_gradient_no_probabilities_are_kept():
         found = log_softmax_at(x, weight, None, y)
     torch.testing.assert_close(found, F.linear(x, weight).log_softmax(-1)[..., [3, 499]].mT)
     assert softmax.NATIVE_BLOCK < 500
+
+
+@pytest.mark.parametrize(("b", "l", "width", "h"), [(1, 1, 3, 1), (3, 4, 5, 7), (8, 3, 17, 33), (2, 9, 300, 270)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)])
+def test_the_lstm_is_torchs(b, l, width, h, dtype, tolerance):
+    torch.manual_seed(0)
+    layer = LSTM(width, h).to(dtype)
+    x = 3 * randn(b, l, width, seed=0, dtype=dtype)
+    inputs = (x, *layer.parameters())
+    ours = with_gradients(layer(x), inputs)
+    theirs = with_gradients(torch.nn.LSTM.forward(layer, x)[0], inputs)
+    assert_same(ours, theirs, {"rtol": tolerance, "atol": tolerance})
+
+
+def test_the_lstm_stands_gates_that_are_wide_open_or_shut():
+    torch.manual_seed(0)
+    layer, x = LSTM(4, 5), 1e4 * randn(2, 6, 4, seed=0, dtype=torch.float32)
+    inputs = (x, *layer.parameters())
+    ours = with_gradients(layer(x), inputs)
+    assert_same(ours, with_gradients(torch.nn.LSTM.forward(layer, x)[0], inputs), {"rtol": 1e-5, "atol": 1e-5})

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from nbl.decode import decode
 from nbl.decode.parse import Parse
 from nbl.inside import inside
+from nbl.models.lstm import LSTM
 from nbl.models.parts import table
 from nbl.rules import Rules
 
@@ -94,8 +95,7 @@ class InferenceNetwork(nn.Module):
         super().__init__()
         self.z_dim = z_dim
         self.w_w = table(vocab_size, w_dim)
-        self.forwards = nn.LSTM(w_dim, h_dim, batch_first=True)
-        self.backwards = nn.LSTM(w_dim, h_dim, batch_first=True)
+        self.forwards, self.backwards = LSTM(w_dim, h_dim), LSTM(w_dim, h_dim)
         self.output = nn.Linear(2 * h_dim, 2 * z_dim)
 
     def forward(self, words: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,6 @@ class InferenceNetwork(nn.Module):
         w = F.embedding(words, self.w_w)
         states = []
         for lstm, order in ((self.forwards, w), (self.backwards, w.take_along_dim(turned[..., None], 1))):
-            h, _ = lstm(order)
-            states.append(h.masked_fill(padding, -torch.inf).amax(1))
+            states.append(lstm(order).masked_fill(padding, -torch.inf).amax(1))
         mean, log_variance = self.output(torch.cat(states, 1)).chunk(2, 1)
         return mean, log_variance

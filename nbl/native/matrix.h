@@ -61,10 +61,11 @@ inline void times_panels(bool add, int M, int N, int K, Matrix A, const Real* pa
         const int end = M < block + kBlockRows ? M : block + kBlockRows;
         for (int n = 0; n < N; n += kTileColumns) {
             const int columns = N - n < kTileColumns ? N - n : kTileColumns;
-            for (int m = block; m < end; m += kTileRows) {
-                const int rows = end - m < kTileRows ? end - m : kTileRows;
+            for (int m = block, left = (end - block + kTileRows - 1) / kTileRows; left > 0; left--) {
+                const int rows = (end - m + left - 1) / left;  // as even as can be
                 rows_of[rows - 1](add, columns, K, {A.start + m * A.row, A.row, A.column}, panels + size_t(n) * K,
                                   C + m * C_row + n, C_row);
+                m += rows;
             }
         }
     }

@@ -14,7 +14,14 @@ rule benchmark:
     input:
         code=modules(
             *["bench/*", "inside/**/*", "models/*", "decode/*", "rules.py"],
-            *["native/*", "products.py", "process.py", "run.py", "train.py", "growth.py"],
+            *[
+                "native/*",
+                "products.py",
+                "process.py",
+                "run.py",
+                "train.py",
+                "growth.py",
+            ],
         ),
     output:
         rules.benchmark_all.input,

@@ -73,7 +73,7 @@ def grammar_code(*patterns):
     """
     shared = modules(
         *["models/__init__.py", "models/base.py", "models/parts.py"],
-        *["models/softmax.py", "models/pcfg.py", "products.py"],
+        *["models/lstm.py", "models/softmax.py", "models/pcfg.py", "products.py"],
         *["inside/**/*", "decode/*", "rules.py", "native/*", "device.py"],
         *["corpus/batches.py", "corpus/folder.py", "corpus/sentence.py", "metrics.py"],
         *patterns,
