@@ -21,6 +21,7 @@ from torch import Tensor
 from nbl.decode.maxplus import maxplus_
 from nbl.decode.parse import Parse
 from nbl.inside.pcfg import SpanTable
+from nbl.products import matmul
 from nbl.rules import PCFGRules, RankRules
 
 # (B, C), of which one is a symbol and the other a slice -> log p(A -> B C), [symbols of the slice, A]
@@ -65,7 +66,7 @@ def _rank_rules(rules: RankRules) -> RuleSlice:
     def rule(B: int | slice, C: int | slice) -> Tensor:
         children = B_R[:, B].reshape(len(R_A), -1) * C_R[:, C].reshape(len(R_A), -1)
         most = (most_B[B] + most_C[C])[:, None] + most_A
-        return (children.t() @ R_A).log_().add_(most)
+        return matmul(children.t(), R_A).log_().add_(most)
 
     return rule
 
