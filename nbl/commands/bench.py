@@ -18,10 +18,15 @@ from rich.table import Table
 
 from nbl.bench import decode, inside, step, summary
 from nbl.bench.inside import Case
+from nbl.bench.measure import PRODUCTS
 from nbl.commands.common import note
 from nbl.files import write_text
 
 Measurements = Iterator[tuple[str, list[dict[str, Any]]]]  # what was measured, and its rows
+# Columns that do not fit on a screen. The summary has the machine's rates.
+ONLY_IN_FILES = {
+    "step": {"low", "high", "rounds", "gflop", "memory_gbs", *(f"{name}_gflops" for name in PRODUCTS)},
+}
 
 
 class Part(StrEnum):
@@ -114,10 +119,11 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 def _print(results: dict[str, list[dict[str, Any]]], facts: dict[str, Any]) -> None:
     console = Console(highlight=False)
     for name, rows in results.items():
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        table = Table(title=name, title_justify="left", box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
+        hidden = ONLY_IN_FILES.get(name, set())
+        columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in hidden]
+        table = Table(title=name, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
         for column in columns:
-            table.add_column(column, justify="right")
+            table.add_column(column.replace("_", "\n"), justify="right")
         for row in rows:
             table.add_row(*(_cell(row.get(column)) for column in columns))
         console.print(table)
