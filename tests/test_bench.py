@@ -2,6 +2,8 @@
 
 import csv
 import itertools
+import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -11,10 +13,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nbl import native
-from nbl.bench import decode, floor, inside, measure, step, summary
+from nbl.bench import against, decode, floor, inside, measure, step, summary
 from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, compare, feasible
 from nbl.bench.measure import PRODUCTS, interleaved, peak_memory
-from nbl.commands.bench import MEASUREMENTS, _cases, _csv
+from nbl.commands.bench import MEASUREMENTS, Part, _cases, _csv, bench
 from nbl.decode import decode as right_decode
 from nbl.errors import UserError
 from nbl.inside import bilexical
@@ -291,6 +293,76 @@ def test_the_floor_is_products_and_passes_over_the_parameters():
     products = floor.networks(model, words) + 2 * floor.chart(model, 3)
     assert floor.gigaflop(model, [words, words]) == pytest.approx(6e-9 * products)
     assert floor.floor(model, 3.0, gflops=60.0, gigabytes=8.0) == pytest.approx(50 + 1000 * 8 * 4 * numbers / 8e9)
+
+
+def _stand_in(folder, step_code):
+    """A checkout of which the worker can import what it needs, with a step of its own."""
+    files = {"__init__": "", "bench/__init__": "", "bench/decode": "", "models/__init__": "build = print"}
+    for name, code in (files | {"bench/step": step_code}).items():
+        path = folder / "nbl" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+    return folder
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_two_checkouts_are_compared_in_turns(tmp_path, monkeypatch, capsys):
+    other, out = tmp_path / "other", tmp_path / "out"
+    shutil.copytree(against.HERE / "nbl", other / "nbl", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(decode, "GRAMMARS", {"tiny": {"grammar": "D-C", "NT": 2, "PT": 2, "H": 3}})
+    bench(out=out, quick=True, rounds=1, threads=2, other=other, as_json=True)
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)["against"]
+    assert captured.err.endswith("measured: decoders of both checkouts, 30 words\n")
+    steps = [("step", name, threads) for threads in (1, 2) for name in SMALL_STEPS]
+    expected = [*steps, ("mbr", "tiny", 1), ("cyk", "tiny", 1)]
+    assert [(row["work"], row["model"], row["threads"]) for row in rows] == expected
+    assert all(row["ratio"] == row["ms_here"] / row["ms_there"] > 0 for row in rows)
+    assert {row["commit_there"] for row in rows} == {"unknown"}
+    assert [path.name for path in out.iterdir()] == ["against.csv"]  # a summary beside it is one of other parts
+    assert len((out / "against.csv").read_text().splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import os; os._exit(7)", "cannot be timed: its process ended with exit code 7"),
+        ("print('hello'); raise ValueError('too old\\nfor this')", "cannot be timed: ValueError: too old$"),
+        ("__file__ = '/elsewhere/step.py'", "cannot be imported: /elsewhere/step.py is in its place"),
+    ],
+    ids=["dies", "fails", "is not imported"],
+)
+def test_a_checkout_that_does_not_start_is_named(code, message, tmp_path):
+    with (
+        pytest.raises(UserError, match=f"the code of {tmp_path} {message}"),
+        against.Worker(_stand_in(tmp_path, code)) as worker,
+    ):
+        worker.start()
+    assert worker.process.returncode is not None
+
+
+def test_a_checkout_that_dies_at_work_is_named(tmp_path):
+    """Also one that has died since, and has no decoders."""
+    code = "import os\nclass Step:\n def __init__(self, model): os._exit(7)"
+    with against.Worker(_stand_in(tmp_path, code)) as worker:
+        assert not worker.start()
+        for _ in range(2):
+            with pytest.raises(UserError, match=f"{tmp_path} cannot be timed: its process ended with exit code 7"):
+                worker.seconds(1, "step", ([[0]], "npcfg", 50, "{}"))
+
+
+def test_an_interrupt_ends_the_other_process():
+    with pytest.raises(KeyboardInterrupt), against.Worker(against.HERE) as worker:
+        raise KeyboardInterrupt
+    assert worker.process.returncode == -9
+
+
+@pytest.mark.parametrize(
+    ("part", "message"), [(None, "{} is not a checkout of this project"), ([Part.inside], "leave out --part inside")]
+)
+def test_what_cannot_be_compared_is_refused(part, message, tmp_path):
+    with pytest.raises(UserError, match=message.format(tmp_path)):
+        bench(part=part, other=tmp_path)
 
 
 @pytest.mark.parametrize("name", decode.GRAMMARS)
