@@ -116,13 +116,17 @@ MEASUREMENTS: dict[Part, Callable[[bool, int, int], Measurements]] = {
 def _against(other: Path, parts: set[Part], quick: bool, rounds: int, threads: int) -> Measurements:
     if Part.inside in parts:
         raise UserError("--against times steps and decoders: leave out --part inside")
-    with against.both(other) as pair:
+    with against.both(other) as pair:  # only the code here is checked
         note("comparing {here} here with {there} there".format_map(pair.commits))
         if Part.step in parts:
+            for name in step.MODELS:
+                step.check(name)
             for count in sorted({1, threads}):
                 rows = pair.compare(against.steps(count, _every(quick)), rounds)
                 yield f"training steps of both checkouts, threads: {count}", rows
         if Part.decode in parts and pair.have_decoders:
+            for name in decode.GRAMMARS:
+                decode.check(name)
             yield f"decoders of both checkouts, {against.WORDS} words", pair.compare(against.decoders(), rounds)
         elif Part.decode in parts:
             note(f"the decoders of {other} are not timed: it has no nbl.bench.decode.task")
