@@ -148,7 +148,7 @@ def environment(device: torch.device) -> dict[str, str]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
         "nbl": _version(),
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__).parent.parent),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "device": name,
@@ -173,9 +173,8 @@ def _version() -> str:
         return "not installed"
 
 
-def _commit() -> str:
-    """The commit of the code, "-dirty" if changed since, "unknown" outside its repository."""
-    root = Path(__file__).parent.parent
+def commit_of(root: Path) -> str:
+    """The commit of the code in a checkout, "-dirty" if changed since, "unknown" outside a repository."""
     if not (root / ".git").exists():
         return "unknown"
     command = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

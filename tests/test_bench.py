@@ -2,17 +2,21 @@
 
 import csv
 import itertools
+import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from nbl.bench import decode, floor, inside, step, summary
+from nbl import native
+from nbl.bench import against, decode, floor, inside, measure, step, summary
 from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, compare, feasible
-from nbl.bench.measure import interleaved, peak_memory
-from nbl.commands.bench import MEASUREMENTS, _cases, _csv
+from nbl.bench.measure import PRODUCTS, interleaved, peak_memory
+from nbl.commands.bench import MEASUREMENTS, Part, _cases, _csv, bench
 from nbl.decode import decode as right_decode
 from nbl.errors import UserError
 from nbl.inside import bilexical
@@ -95,7 +99,11 @@ def test_a_comparison_of_inside_algorithms():
 
 SMALL_STEPS = {
     "NBL-PCFG": ("nblpcfg", {"NT": 2, "d_H": 4, "dim": 8}),
-    "C-PCFG": ("cpcfg", {"NT": 2, "dim": 8, "z_dim": 3, "h_dim": 4, "w_dim": 4}),
+    "C-PCFG": ("cpcfg", {"NT": 2, "dim": 8, "z_dim": 3, "h_dim": 4, "w_dim": 5}),
+    "N-PCFG": ("npcfg", {"NT": 3, "dim": 8}),
+    "TN-PCFG": ("tnpcfg", {"NT": 3, "dim": 8, "rank": 5}),
+    "NL-PCFG": ("nlpcfg", {"NT": 3, "dim": 8}),
+    "NL-PCFG, compound": ("nlpcfg", {"NT": 2, "dim": 8, "compound": True, "z_dim": 3, "h_dim": 4, "w_dim": 5}),
 }
 
 
@@ -112,7 +120,10 @@ def test_a_comparison_of_steps():
     facts = summary.summarise({"step": rows})
     assert facts["NBL step over its floor, 1 threads"] == pytest.approx(rows[0]["ms"] / rows[0]["floor_ms"])
     assert facts["C-PCFG step over NBL's, 1 threads"] == pytest.approx(rows[1]["ms"] / rows[0]["ms"])
-    for row in rows:
+    assert facts["GFLOP/s by blas, 1 threads"] == rows[0]["blas_gflops"]
+    for row, name in zip(rows, ["NBL", *list(SMALL_STEPS)[1:]], strict=True):
+        assert facts[f"{name} step over its floor, 1 threads"] == row["floor_ratio"] == row["ms"] / row["floor_ms"]
+        assert row["floor_ms"] > 1000 * row["gflop"] / max(row[f"{product}_gflops"] or 0 for product in PRODUCTS)
         assert all(row[f"ms_{part}"] > 0 for part in step.PARTS)
         assert row["peak_mb"] is None or row["peak_mb"] >= 0
 
@@ -174,14 +185,184 @@ def test_a_step_with_a_wrong_inside_algorithm_is_not_timed(dtype, error, monkeyp
         next(MEASUREMENTS["step"](True, 1, 1))
 
 
-def test_the_floor_counts_the_products_of_the_networks():
-    model = build("nblpcfg", 10_001)
-    words = step.sentences(20, seed=0)
-    # 6 d_H dim V for p(w|H), the largest part, is 4.6 GFLOP; all of it is below 9
-    assert 6 * 300 * 256 * 10_001 < floor.neural_operations(model, words) < 9e9
-    # l = 3: two spans of two words with one split point, one of three words with two; NT = 15, H = 300
-    splits, rows, spans = 2 * 2 * 1 + 1 * 3 * 2, 2 * 2 + 1 * 3, 3
-    assert floor.inside_operations(model, 8, 3) == 3 * 2 * 8 * 300 * (splits + 3 * 15 * rows + 2 * 15 * spans)
+def test_the_rate_of_the_machine_is_that_of_the_best_product_at_hand(monkeypatch):
+    def missing(*arguments):
+        raise RuntimeError("built without oneDNN")
+
+    assert set(measure.products(8)) <= set(PRODUCTS)
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", missing, raising=False)
+    monkeypatch.setattr(native, "load", lambda name, dtype: None)
+    assert list(measure.products(8)) == ["blas"]
+
+
+@pytest.mark.parametrize("name", SMALL_STEPS)
+def test_the_floor_counts_the_products_of_the_networks(name, monkeypatch):
+    monkeypatch.setattr(native, "load", lambda name, dtype: None)  # torch counts only its own operators
+    kind, settings = SMALL_STEPS[name]
+    model = build(kind, 50, **settings).double().requires_grad_(False)  # in float32 it does not count an LSTM
+    words = torch.arange(12).view(2, 6)
+    with FlopCounterMode(display=False) as counter:
+        rules = model.rules(words)
+    # what could be left out: the logits of the words, which are among those of the vocabulary, ...
+    outcomes = {"nblpcfg": lambda: len(model.u_A) + len(model.u_Hw), "nlpcfg": lambda: model.S}
+    avoidable = words.numel() * 8 * outcomes.get(kind, lambda: len(model.u_T))()
+    if getattr(model, "inference", None):
+        avoidable += 2 * 2 * 4 * 4 * 4  # ... and the product of each LSTM with its first state, which is 0
+    assert 2 * (floor.networks(model, words) + avoidable) == counter.get_total_flops()
+    assert rules[-1].shape[:2] == words.shape
+
+
+@pytest.mark.parametrize("name", ["NBL-PCFG", "NL-PCFG", "NL-PCFG, compound", "C-PCFG"])
+def test_the_floor_counts_a_repeated_word_once(name):
+    kind, settings = SMALL_STEPS[name]
+    model, words = build(kind, 50, **settings), torch.arange(12).view(2, 6)
+    in_both = torch.arange(6).expand(2, -1)
+    assert floor.networks(model, in_both) < floor.networks(model, words)
+    assert floor.networks(model, torch.zeros_like(words)) < floor.networks(model, in_both)
+
+
+@pytest.mark.parametrize("l", [2, 3, 4, 7])
+def test_the_floor_counts_the_products_of_the_charts(l):
+    splits = [(i, k, j) for i, j in itertools.combinations(range(l + 1), 2) for k in range(i + 1, j)]
+    for name, count in {"N-PCFG": _pcfg_products, "TN-PCFG": _rank_products, "NL-PCFG": _lexical_products}.items():
+        kind, settings = SMALL_STEPS[name]
+        assert floor.chart(build(kind, 50, **settings), l) == count(splits, NT=3, PT=6), name
+    for binding, D in {"D-B": (2, 1, 1), "D-C": (1, 2, 1), "D-wq": (1, 1, 2), "D-alone": (1, 1, 1)}.items():
+        model = build("nblpcfg", 50, NT=2, d_H=4, dim=8, binding=binding)
+        assert floor.chart(model, l) == _bilexical_products(splits, 2, 4, *D), binding
+
+
+def _pcfg_products(splits, NT, PT):
+    products, first, last, pairs, summed = 0, set(), set(), set(), set()
+    for i, k, j in splits:
+        if j - i == 2:
+            products += NT * PT
+            pairs.add(i)
+        elif k - i == 1 or j - k == 1:
+            products += NT**2
+            (first if k - i == 1 else last).add(k)
+        else:
+            products += NT**2
+            summed.add((i, j))
+    return products + NT * PT**2 * len(pairs) + NT**2 * PT * (len(first) + len(last)) + NT**3 * len(summed)
+
+
+def _rank_products(splits, NT, PT, R=5):
+    left, right = {(i, k) for i, k, _ in splits}, {(k, j) for _, k, j in splits}
+    parts = sum(PT if end - start == 1 else NT for start, end in [*left, *right])
+    return R * (len(splits) + NT * len({(i, j) for i, _, j in splits}) + parts)
+
+
+def _headed(splits):
+    """Span, head, direction, head child and other child."""
+    for i, k, j in splits:
+        for p in range(i, j):
+            yield (i, j), p, p < k, *((i, k), (k, j))[:: 1 if p < k else -1]
+
+
+def _lexical_products(splits, NT, PT):
+    products, closed, summed, words = 0, set(), set(), set()
+    for span, p, D, head, child in _headed(splits):
+        closed.add((span, p))
+        one_word = [end - start == 1 for start, end in (head, child)]
+        products += NT * PT if all(one_word) else NT**2
+        if one_word == [False, False]:
+            summed.add((span, p, D))
+        if one_word == [False, True]:
+            words.add((p, child))
+    return products + NT * len(closed) + NT**3 * len(summed) + NT**2 * PT * len(words)
+
+
+def _bilexical_products(splits, NT, H, D_B, D_C, D_w):
+    s, I, T, K, products = set(), set(), set(), set(), 0
+    for span, p, D, head, child in _headed(splits):
+        products += 1
+        s.add((span, p))
+        if head[1] - head[0] > 1:
+            I.add((head, p, D_B == 2 and D))
+        if child[1] - child[0] > 1:
+            T |= {(child, q, D_w == 2 and D) for q in range(*child)}
+            K.add((child, 2 in (D_C, D_w) and D))
+    return H * (products + NT * (len(s) + len(I) + len(T) + len(K)))
+
+
+def test_the_floor_is_products_and_passes_over_the_parameters():
+    model = build("npcfg", 1000, NT=2, dim=8)
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    words = torch.arange(6).view(2, 3)
+    products = floor.networks(model, words) + 2 * floor.chart(model, 3)
+    assert floor.gigaflop(model, [words, words]) == pytest.approx(6e-9 * products)
+    assert floor.floor(model, 3.0, gflops=60.0, gigabytes=8.0) == pytest.approx(50 + 1000 * 8 * 4 * numbers / 8e9)
+
+
+def _stand_in(folder, step_code):
+    """A checkout of which the worker can import what it needs, with a step of its own."""
+    files = {"__init__": "", "bench/__init__": "", "bench/decode": "", "models/__init__": "build = print"}
+    for name, code in (files | {"bench/step": step_code}).items():
+        path = folder / "nbl" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+    return folder
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_two_checkouts_are_compared_in_turns(tmp_path, monkeypatch, capsys):
+    other, out = tmp_path / "other", tmp_path / "out"
+    shutil.copytree(against.HERE / "nbl", other / "nbl", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(decode, "GRAMMARS", {"tiny": {"grammar": "D-C", "NT": 2, "PT": 2, "H": 3}})
+    bench(out=out, quick=True, rounds=1, threads=2, other=other, as_json=True)
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)["against"]
+    assert captured.err.endswith("measured: decoders of both checkouts, 30 words\n")
+    steps = [("step", name, threads) for threads in (1, 2) for name in SMALL_STEPS]
+    expected = [*steps, ("mbr", "tiny", 1), ("cyk", "tiny", 1)]
+    assert [(row["work"], row["model"], row["threads"]) for row in rows] == expected
+    assert all(row["ratio"] == row["ms_here"] / row["ms_there"] > 0 for row in rows)
+    assert {row["commit_there"] for row in rows} == {"unknown"}
+    assert [path.name for path in out.iterdir()] == ["against.csv"]  # a summary beside it is one of other parts
+    assert len((out / "against.csv").read_text().splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import os; os._exit(7)", "cannot be timed: its process ended with exit code 7"),
+        ("print('hello'); raise ValueError('too old\\nfor this')", "cannot be timed: ValueError: too old$"),
+        ("__file__ = '/elsewhere/step.py'", "cannot be imported: /elsewhere/step.py is in its place"),
+    ],
+    ids=["dies", "fails", "is not imported"],
+)
+def test_a_checkout_that_does_not_start_is_named(code, message, tmp_path):
+    with (
+        pytest.raises(UserError, match=f"the code of {tmp_path} {message}"),
+        against.Worker(_stand_in(tmp_path, code)) as worker,
+    ):
+        worker.start()
+    assert worker.process.returncode is not None
+
+
+def test_a_checkout_that_dies_at_work_is_named(tmp_path):
+    """Also one that has died since, and has no decoders."""
+    code = "import os\nclass Step:\n def __init__(self, model): os._exit(7)"
+    with against.Worker(_stand_in(tmp_path, code)) as worker:
+        assert not worker.start()
+        for _ in range(2):
+            with pytest.raises(UserError, match=f"{tmp_path} cannot be timed: its process ended with exit code 7"):
+                worker.seconds(1, "step", ([[0]], "npcfg", 50, "{}"))
+
+
+def test_an_interrupt_ends_the_other_process():
+    with pytest.raises(KeyboardInterrupt), against.Worker(against.HERE) as worker:
+        raise KeyboardInterrupt
+    assert worker.process.returncode == -9
+
+
+@pytest.mark.parametrize(
+    ("part", "message"), [(None, "{} is not a checkout of this project"), ([Part.inside], "leave out --part inside")]
+)
+def test_what_cannot_be_compared_is_refused(part, message, tmp_path):
+    with pytest.raises(UserError, match=message.format(tmp_path)):
+        bench(part=part, other=tmp_path)
 
 
 @pytest.mark.parametrize("name", decode.GRAMMARS)

@@ -135,7 +135,7 @@ def test_each_environment_of_a_run_is_recorded_once(corpus, tmp_path, monkeypatc
     out = tmp_path / "run"
     monkeypatch.setattr(nbl.train, "LOOK_STEPS", 1)
     for commit in ("old", "old", "new"):
-        monkeypatch.setattr("nbl.config._commit", lambda commit=commit: commit)
+        monkeypatch.setattr("nbl.config.commit_of", lambda root, commit=commit: commit)
         with pytest.raises(Interrupted):
             trained(corpus, out, "epochs=2", progress=Signal(signal.SIGTERM, 1))
     environments = yaml.safe_load((out / "config.yaml").read_text())["environments"]

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
@@ -18,9 +19,11 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from nbl import native
+from nbl.products import multiply
 
 Key = TypeVar("Key", bound=Hashable)
 SGEMM_SIZE = 1024
+PRODUCTS = ("blas", "onednn", "native")  # whose product of two matrices it is
 STREAM_FLOATS = 32 * 2**20  # 128 MB, far beyond any cache
 BUDGET = 30.0  # seconds that a candidate may take in all; a slow one then sits out the last rounds
 
@@ -39,18 +42,27 @@ def interleaved(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Key, Times]:
-    """Time every candidate once a round, after one round that does not count.
+    """Time every candidate `in_turns`.
 
     `clock` is `time.process_time` for work on one thread: processor time ignores what others run.
     """
+    return in_turns({key: partial(_seconds, call, clock) for key, call in candidates.items()}, rounds)
+
+
+def _seconds(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
+    call()
+    return clock() - start
+
+
+def in_turns(candidates: Mapping[Key, Callable[[], float]], rounds: int) -> dict[Key, Times]:
+    """Call every candidate, which returns its seconds, once a round, after one round that does not count."""
     seconds: dict[Key, list[float]] = {key: [] for key in candidates}
     for number in range(rounds + 1):
         for key, call in candidates.items():
             if number > 1 and sum(seconds[key]) > BUDGET:
                 continue
-            start = clock()
-            call()
-            seconds[key].append(clock() - start)
+            seconds[key].append(call())
     return {key: _times(values[1:]) for key, values in seconds.items()}
 
 
@@ -63,6 +75,21 @@ def sgemm(size: int = SGEMM_SIZE) -> Callable[[], object]:
     """A product of two square float32 matrices: 2 size^3 operations."""
     left, right = torch.rand(size, size), torch.rand(size, size)
     return lambda: left @ right
+
+
+def products(size: int = SGEMM_SIZE) -> dict[str, Callable[[], object]]:
+    """The same product by each of PRODUCTS that is at hand: torch's BLAS, oneDNN, our native code."""
+    left, right, out = (torch.rand(size, size) for _ in range(3))
+    found = {"blas": sgemm(size)}
+    try:  # a private operator, but no public one takes oneDNN without a setting of the whole process
+        onednn = partial(torch.ops.mkldnn._linear_pointwise, left, right, None, "none", [], "")
+        onednn()
+        found["onednn"] = onednn
+    except (AttributeError, RuntimeError):
+        pass
+    if native.load("networks", out.dtype) is not None:
+        found["native"] = partial(multiply, left, right, out)
+    return found
 
 
 def stream(floats: int = STREAM_FLOATS) -> Callable[[], object]:

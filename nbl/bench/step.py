@@ -2,7 +2,7 @@
 
 A model whose log-likelihood differs from the naive recursion on its rules is not timed: it is an error.
 
-For the NBL-PCFG the step is held against a floor (`nbl.bench.floor`), whose rates are measured in the same rounds.
+Each step is compared with its floor (`nbl.bench.floor`), whose rates are measured in the same rounds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from nbl.bench.agreement import require_agreement
-from nbl.bench.floor import floor
-from nbl.bench.measure import interleaved, memory_rate, peak_memory, sgemm, sgemm_rate, stream
+from nbl.bench.floor import floor, gigaflop
+from nbl.bench.measure import PRODUCTS, interleaved, memory_rate, peak_memory, products, sgemm_rate, stream
 from nbl.config import Training
 from nbl.inside import inside, naive
 from nbl.models import build, hyperparameters
 from nbl.models.base import CompoundGrammar, Grammar
-from nbl.models.nblpcfg import NBLPCFG
 from nbl.rules import Rules
 from nbl.run import Adam
 from nbl.train import clipped_step
@@ -144,8 +143,8 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
     """Rows of milliseconds a step, and peak memory of one on the longest sentences; `every` takes every so-many-th of
     the sixteen lengths.
 
-    A round does, for each length in turn, one step of each model, NBL-PCFG's the last, and before that one pass over
-    memory and one matrix product: what disturbs the machine for a second disturbs what its floor is made of as well.
+    A round does, for each length in turn, one pass over memory, one matrix product of each kind and one step of each
+    model: what disturbs the machine for a second disturbs what the floors are made of as well.
     """
     batches = [sentences(l, seed) for seed, l in enumerate(LENGTHS[::every])]
     before = torch.get_num_threads()
@@ -153,13 +152,10 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
     try:
         steps = {name: _step(name) for name in names}
         tasks: dict[tuple[str, int], Callable[[], object]] = {}
-        product, memory = sgemm(), stream()
+        machine = {"stream": stream(), **products()}
         for number, words in enumerate(batches):
-            floored = [name for name, step in steps.items() if isinstance(step.model, NBLPCFG)]
-            others = [name for name in steps if name not in floored]
-            tasks |= {(name, number): partial(steps[name], words) for name in others}
-            tasks |= {("stream", number): memory, ("sgemm", number): product}
-            tasks |= {(name, number): partial(steps[name], words) for name in floored}
+            tasks |= {(name, number): call for name, call in machine.items()}
+            tasks |= {(name, number): partial(step, words) for name, step in steps.items()}
         times = interleaved(tasks, rounds)
         parts = {name: step.milliseconds() for name, step in steps.items()}
         peaks = {name: step.peak_mb(batches[-1]) for name, step in steps.items()}
@@ -170,16 +166,18 @@ def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> 
         """Of the batches' medians and quartiles."""
         return tuple(fmean(field) for field in zip(*(times[name, n] for n in range(len(batches))), strict=True))
 
-    gflops, gigabytes = sgemm_rate(mean("sgemm")[0]), memory_rate(mean("stream")[0])
+    rates = {name: sgemm_rate(mean(name)[0]) for name in PRODUCTS if name in machine}
+    gflops, gigabytes = max(rates.values()), memory_rate(mean("stream")[0])
     rows = []
     for name, step in steps.items():
         ms, low, high = (1000 * seconds for seconds in mean(name)[:3])
         row: dict[str, Any] = {"model": name, "threads": threads, "ms": ms, "low": low, "high": high}
         done = min(times[name, n].rounds for n in range(len(batches)))
         row |= {"rounds": done, **{f"ms_{part}": ms for part, ms in parts[name].items()}}
-        row |= {"peak_mb": peaks[name], "sgemm_gflops": gflops, "memory_gbs": gigabytes}
-        if isinstance(step.model, NBLPCFG):
-            row["floor_ms"] = floor(step.model, batches, gflops, gigabytes)
+        row |= {"peak_mb": peaks[name], "gflop": gigaflop(step.model, batches)}
+        row["floor_ms"] = floor(step.model, row["gflop"], gflops, gigabytes)
+        row["floor_ratio"] = ms / row["floor_ms"]
+        row |= {f"{product}_gflops": rates.get(product) for product in PRODUCTS} | {"memory_gbs": gigabytes}
         rows.append(row)
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbl.bench.measure import PRODUCTS
 from nbl.growth import SHORTEST, exponent
 
 REFERENCE_GFLOPS = 90.0  # times are also told as on a machine with this sgemm rate
@@ -84,12 +85,15 @@ def _normalised(rows: Rows) -> dict[str, float]:
 
 
 def _steps(rows: Rows) -> dict[str, float]:
-    """Steps as multiples of the NBL-PCFG's, and the latter as a multiple of its floor."""
-    facts = {}
+    """The machine's rates, and steps as multiples of their floors and of the NBL-PCFG's."""
+    facts: dict[str, float] = {}
     for threads, measured in _by(rows, "threads").items():
         own = {row["model"]: row for row in measured}
         nbl = next(row for name, row in own.items() if name.startswith("NBL"))
-        facts[f"NBL step over its floor, {threads} threads"] = nbl["ms"] / nbl["floor_ms"]
+        rates = {f"GFLOP/s by {name}": nbl[f"{name}_gflops"] for name in PRODUCTS} | {"GB/s": nbl["memory_gbs"]}
+        facts |= {f"{what}, {threads} threads": rate for what, rate in rates.items() if rate is not None}
+        for name, row in own.items():
+            facts[f"{'NBL' if row is nbl else name} step over its floor, {threads} threads"] = row["floor_ratio"]
         for name, row in own.items():
             if row is not nbl:
                 facts[f"{name} step over NBL's, {threads} threads"] = row["ms"] / nbl["ms"]

@@ -16,12 +16,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from nbl.bench import decode, inside, step, summary
+from nbl.bench import against, decode, inside, step, summary
 from nbl.bench.inside import Case
+from nbl.bench.measure import PRODUCTS
 from nbl.commands.common import note
+from nbl.errors import UserError
 from nbl.files import write_text
 
 Measurements = Iterator[tuple[str, list[dict[str, Any]]]]  # what was measured, and its rows
+# Columns that do not fit on a screen. The summary has the machine's rates.
+ONLY_IN_FILES = {
+    "step": {"low", "high", "rounds", "gflop", "memory_gbs", *(f"{name}_gflops" for name in PRODUCTS)},
+    "against": {"commit_there"},
+}
 
 
 class Part(StrEnum):
@@ -40,6 +47,15 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few rounds, for a first look.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Times each candidate is measured, in turns.")] = 5,
     threads: Annotated[int, typer.Option(min=1, help="Threads of a second measurement of the steps.")] = 2,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="CHECKOUT",
+            help="Time only steps and decoders, in turns with those of another checkout of this project.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")] = False,
 ) -> None:
     """Measure speed and memory, all candidates in turns, and compare.
@@ -49,14 +65,19 @@ def bench(
     """
     torch.set_num_threads(1)
     results: dict[str, list[dict[str, Any]]] = {}
-    for name in sorted(set(part or Part), key=list(Part).index):
-        for what, rows in MEASUREMENTS[name](quick, rounds, threads):
+    if other is None:
+        wanted = sorted(set(part or Part), key=list(Part).index)
+        measurements = {str(name): MEASUREMENTS[name](quick, rounds, threads) for name in wanted}
+    else:
+        measurements = {"against": _against(other, set(part or (Part.step, Part.decode)), quick, rounds, threads)}
+    for name, measured in measurements.items():
+        for what, rows in measured:
             note(f"measured: {what}")
             results.setdefault(name, []).extend(rows)
             if out is not None:
                 write_text(out / f"{name}.csv", _csv(results[name]))
     facts = summary.summarise(results)
-    if out is not None:
+    if out is not None and other is None:
         write_text(out / "summary.json", json.dumps(facts, indent=1) + "\n")
     if as_json:
         print(json.dumps(results | {"summary": facts}))
@@ -75,7 +96,7 @@ def _step(quick: bool, rounds: int, threads: int) -> Measurements:
     for name in step.MODELS:
         step.check(name)
     for count in sorted({1, threads}):
-        yield f"training steps, threads: {count}", step.compare(list(step.MODELS), count, rounds, 8 if quick else 1)
+        yield f"training steps, threads: {count}", step.compare(list(step.MODELS), count, rounds, _every(quick))
 
 
 def _decode(quick: bool, rounds: int, threads: int) -> Measurements:
@@ -90,6 +111,30 @@ MEASUREMENTS: dict[Part, Callable[[bool, int, int], Measurements]] = {
     Part.step: _step,
     Part.decode: _decode,
 }
+
+
+def _against(other: Path, parts: set[Part], quick: bool, rounds: int, threads: int) -> Measurements:
+    if Part.inside in parts:
+        raise UserError("--against times steps and decoders: leave out --part inside")
+    with against.both(other) as pair:  # only the code here is checked
+        note("comparing {here} here with {there} there".format_map(pair.commits))
+        if Part.step in parts:
+            for name in step.MODELS:
+                step.check(name)
+            for count in sorted({1, threads}):
+                rows = pair.compare(against.steps(count, _every(quick)), rounds)
+                yield f"training steps of both checkouts, threads: {count}", rows
+        if Part.decode in parts and pair.have_decoders:
+            for name in decode.GRAMMARS:
+                decode.check(name)
+            yield f"decoders of both checkouts, {against.WORDS} words", pair.compare(against.decoders(), rounds)
+        elif Part.decode in parts:
+            note(f"the decoders of {other} are not timed: it has no nbl.bench.decode.task")
+
+
+def _every(quick: bool) -> int:
+    """Which of the sixteen lengths of sentences are taken."""
+    return 8 if quick else 1
 
 
 def _cases(quick: bool) -> list[Case]:
@@ -114,10 +159,11 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 def _print(results: dict[str, list[dict[str, Any]]], facts: dict[str, Any]) -> None:
     console = Console(highlight=False)
     for name, rows in results.items():
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        table = Table(title=name, title_justify="left", box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
+        hidden = ONLY_IN_FILES.get(name, set())
+        columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in hidden]
+        table = Table(title=name, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
         for column in columns:
-            table.add_column(column, justify="right")
+            table.add_column(column.replace("_", "\n"), justify="right")
         for row in rows:
             table.add_row(*(_cell(row.get(column)) for column in columns))
         console.print(table)
