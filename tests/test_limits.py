@@ -1,5 +1,7 @@
 """At the limits: lengths, impossible sentences, single precision, devices. Every grammar and every implementation."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,8 +21,11 @@ from nbl.train import clipped_step
 TORCH_ONLY = {"allow_native": False}
 # name -> kind of grammar, inside algorithm, marginals
 IMPLEMENTATIONS = {
-    "pcfg": ("pcfg", pcfg.inside, pcfg.marginals),
-    "rank": ("rank", rank.inside, rank.marginals),
+    **{name: (name, module.inside, module.marginals) for name, module in (("pcfg", pcfg), ("rank", rank))},
+    **{
+        f"{name}-torch": (name, partial(module.inside, **TORCH_ONLY), partial(module.marginals, **TORCH_ONLY))
+        for name, module in (("pcfg", pcfg), ("rank", rank))
+    },
     "lexical": ("lexical", lexical.inside, lexical.marginals),
     "lexical-torch": ("lexical", lambda r, n: lexical.inside(r, n, **TORCH_ONLY), lexical.marginals),
     **{binding: (binding, bilexical.inside, bilexical.marginals) for binding in BINDINGS},

@@ -12,6 +12,8 @@ beforehand, once per word (`PCFGChart.tables`), and the recursion runs over nont
 Cells hold probabilities, not logarithms, each divided by a power of two of its own. That is exact, and
 the power of two is a constant for the gradient. The axes of charts begin with [i, b], so that the spans
 of a width are one block for the whole batch. The first half of this file serves `nbl.inside.rank` too.
+
+On the CPU a native kernel does the same (`nbl.inside.pcfg_native`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from nbl.inside import pcfg_native
 from nbl.inside.marginals import Marginals
 from nbl.rules import PCFGRules, RankRules
 
@@ -137,16 +140,20 @@ def _log(total: Tensor, exponent: Tensor) -> Tensor:
     return torch.where(possible, log, -torch.inf)
 
 
-def log_prob(chart: type[Chart], rules: PCFGRules | RankRules, lengths: Tensor) -> Tensor:
+def log_prob(chart: type[Chart], rules: PCFGRules | RankRules, lengths: Tensor, allow_native: bool) -> Tensor:
     """log p(w) of each sentence, [b], differentiable."""
+    if allow_native and pcfg_native.available(rules):
+        return pcfg_native.log_prob(rules, lengths)
     leaf, leaf_exponent = _scaled_leaves(rules.logp_w_T, lengths)
     goal, exponent = _Goal.apply(chart, lengths, leaf_exponent, *chart.tables(rules, leaf))
     return _log((rules.logp_A_S.exp() * goal).sum(-1), exponent)
 
 
 @torch.no_grad()
-def span_marginals(chart: type[Chart], rules: PCFGRules | RankRules, lengths: Tensor) -> Marginals:
+def span_marginals(chart: type[Chart], rules: PCFGRules | RankRules, lengths: Tensor, allow_native: bool) -> Marginals:
     """The posterior of a span is the sum over A of its cell times the gradient of log p(w) for the cell."""
+    if allow_native and pcfg_native.available(rules):
+        return pcfg_native.span_marginals(rules, lengths)
     leaf, leaf_exponent = _scaled_leaves(rules.logp_w_T, lengths)
     filled = chart(leaf_exponent, *chart.tables(rules, leaf))
     goal, exponent = filled.goal(lengths)
@@ -257,11 +264,11 @@ def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
     return (vector[..., None, :] @ matrix.mT)[..., 0, :]
 
 
-def inside(rules: PCFGRules, lengths: Tensor) -> Tensor:
+def inside(rules: PCFGRules, lengths: Tensor, allow_native: bool = True) -> Tensor:
     """log p(w) of each sentence, [b]; differentiable with respect to every tensor of `rules`."""
-    return log_prob(PCFGChart, rules, lengths)
+    return log_prob(PCFGChart, rules, lengths, allow_native)
 
 
-def marginals(rules: PCFGRules, lengths: Tensor) -> Marginals:
+def marginals(rules: PCFGRules, lengths: Tensor, allow_native: bool = True) -> Marginals:
     """The posteriors of spans; there are no arcs."""
-    return span_marginals(PCFGChart, rules, lengths)
+    return span_marginals(PCFGChart, rules, lengths, allow_native)

@@ -7,7 +7,7 @@ p(A -> B C) = sum_R p(R|A) p(B|R) p(C|R), so that the recursion folds into the r
 
 The splits cost O(l^3 R), element by element; the rest is three matrix products for all spans of a
 width, O(l^2 R NT). Preterminals appear in the left and right of words alone, which come first.
-Scaling, and what surrounds the recursion, is that of `nbl.inside.pcfg`.
+Scaling, and what surrounds the recursion, is that of `nbl.inside.pcfg`, as is the native kernel.
 
 Charts are dictionaries from widths to tensors [n, b, ...]: for one width and one split point the left
 parts of all spans are one block of memory, and so are the right parts.
@@ -81,11 +81,11 @@ class RankChart(Chart):
         return g_cells, (g_left[1], g_right[1], g_R_A, g_B_R, g_C_R)
 
 
-def inside(rules: RankRules, lengths: Tensor) -> Tensor:
+def inside(rules: RankRules, lengths: Tensor, allow_native: bool = True) -> Tensor:
     """log p(w) of each sentence, [b]; differentiable with respect to every tensor of `rules`."""
-    return log_prob(RankChart, rules, lengths)
+    return log_prob(RankChart, rules, lengths, allow_native)
 
 
-def marginals(rules: RankRules, lengths: Tensor) -> Marginals:
+def marginals(rules: RankRules, lengths: Tensor, allow_native: bool = True) -> Marginals:
     """The posteriors of spans; there are no arcs."""
-    return span_marginals(RankChart, rules, lengths)
+    return span_marginals(RankChart, rules, lengths, allow_native)

@@ -124,12 +124,10 @@ def run_all(function: Callable[[object], object], problems: Sequence[ctypes.Stru
     queue = iter(problems)  # shared by the threads; its next() is atomic
 
     def work() -> None:
-        scratch = _scratch(scratch_bytes)
+        scratch = Scratch(scratch_bytes)
         for problem in queue:
-            problem.scratch = scratch.data_ptr()
+            problem.scratch = scratch.pointer
             function(ctypes.byref(problem))  # without Python's lock
-        if scratch.numel() <= MAX_KEPT:
-            free_scratch.append(scratch)
 
     threads = min(torch.get_num_threads(), len(problems))
     if threads == 1:
@@ -177,10 +175,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_helpers.cache_clear)  # a child process has none of them
 
 
-def _scratch(size: int) -> Tensor:
-    """At least so many bytes: kept ones, unless there are none or they are too few."""
-    try:
-        kept = free_scratch.pop()
-    except IndexError:
-        return torch.empty(size, dtype=torch.uint8, device=HOST)
-    return kept if kept.numel() >= size else torch.empty(size, dtype=torch.uint8, device=HOST)
+class Scratch:
+    """At least so many bytes: free ones, unless there are none or they are too few. In the end they are free again."""
+
+    def __init__(self, size: int) -> None:
+        try:
+            self._memory = free_scratch.pop()
+        except IndexError:
+            self._memory = torch.empty(0, dtype=torch.uint8, device=HOST)
+        if self._memory.numel() < size:
+            self._memory = torch.empty(size, dtype=torch.uint8, device=HOST)
+        self.pointer = self._memory.data_ptr()
+
+    def __del__(self) -> None:
+        # no more than a pass over a batch has in use: one for each thread, and two for the whole
+        if self._memory.numel() <= MAX_KEPT and len(free_scratch) < torch.get_num_threads() + 2:
+            free_scratch.append(self._memory)
