@@ -12,7 +12,7 @@ from nbl.bench.random_rules import GRAMMARS, detached, random_rules, single
 from nbl.decode import DECODERS, decode
 from nbl.grammars import BINDINGS
 from nbl.inside import bilexical, inside, lexical, marginals, naive, pcfg, rank
-from nbl.models.nlpcfg import logsum_of_pairs
+from nbl.rules import logsum_of_pairs
 from nbl.run import Adam
 from nbl.train import clipped_step
 
