@@ -43,12 +43,24 @@ class NLPCFG(CompoundGrammar):
 
     def rules_given(self, words: Tensor, z: Tensor) -> LexicalRules:
         z = z[:, None]
-        w = F.embedding(words, self.w_w)
+        # On a CPU the factors of a word are computed once, unless each sentence has a z of its own. Elsewhere they are
+        # at every position: finding the distinct words would make the host wait for the device.
+        distinct, position = words, None
+        if words.device.type == "cpu" and self.inference is None:
+            distinct, position = words.unique(return_inverse=True)
+            distinct = distinct[None]
+        w = F.embedding(distinct, self.w_w)
         word_C, parent_C = self.logits_C(w, z)
+        logp_BD_Aw = self.p_BD_Aw(w[:, :, None], self.u_A, z[:, None]).unflatten(-1, (2, self.S))
+        if position is not None:
+            logp_BD_Aw, word_C = (
+                factor.squeeze(0).index_select(0, position.flatten()).unflatten(0, words.shape)
+                for factor in (logp_BD_Aw, word_C)
+            )
         return LexicalRules(
             logp_A_S=self.p_A_S(self.u_S, z).squeeze(1),
             logp_w_X=self.p_w_X.at(words, self.u_X, z),
-            logp_BD_Aw=self.p_BD_Aw(w[:, :, None], self.u_A, z[:, None]).unflatten(-1, (2, self.S)),
+            logp_BD_Aw=logp_BD_Aw,
             parent_C=parent_C,
             word_C=word_C,
         )

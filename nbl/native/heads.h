@@ -36,13 +36,15 @@ class Heads : public Scratch {
     explicit Heads(const Problem& p) : Scratch(p.scratch), problem(p) {
         leaf = take(l * PTp);
         u = take(size_t(2) * S * l * Ap);
+        inverse = take(size_t(2) * S * l * Ap);
+        rows_BD = take(A * whole_lines(2 * S));
         of_word = take(size_t(2) * S * l * Sp);
         of_parent = take(size_t(2) * S * S * Ap);
         Rt = take(size_t(2 * l) * BC * Ap);
         Et = take(size_t(l) * l * A * Ap);
         Tt = take(size_t(2 * l) * S * Ap);
-        tile = take(S * Ap);
-        exact = take(S * kVector);
+        tile = take(PT * Ap);
+        p_C = take(S * kVector);
         if (!outside) return;
         R = take(size_t(2 * l) * BC * A);
         if (!gradients) return;
@@ -50,7 +52,7 @@ class Heads : public Scratch {
         d_tile = take(S * Ap);
         tile_t = take(A * PTp);
         d_row = take(Sp);
-        d_prob = take(Ap);
+        du = take(size_t(2) * S * Ap * l);
         dEt = take(size_t(l) * l * A * Ap);
         dTt = take(size_t(2 * l) * S * Ap);
         d_leaf = take(l * PTp);
@@ -74,7 +76,7 @@ class Heads : public Scratch {
     size_t E_at(int p, int q) const { return (size_t(p) * l + q) * A * Ap; }  // in Et and dEt
     size_t T_at(int D, int p) const { return at(D, p) * S * Ap; }             // in Tt and dTt
     // the words on the side of the child
-    Range children(int D, int p) const { return D == LEFT ? Range{p + 1, l - 1} : Range{0, p - 1}; }
+    Range child_words(int D, int p) const { return D == LEFT ? Range{p + 1, l - 1} : Range{0, p - 1}; }
 
     void compute_rules() const {
         compute_factors();
@@ -93,13 +95,21 @@ class Heads : public Scratch {
                 std::memset(d_parent_at(D, B), 0, S * Ap * sizeof(Real));
                 for (int p = 0; p < l; p++) derive_rules(D, B, p);
             }
+        for (int p = 0; p < l; p++) {
+            const int DB = 2 * S, padded = whole_lines(DB);
+            transpose(du + u_at(LEFT, 0, p), Ap, DB, A, rows_BD, padded);
+            for (int a = 0; a < A; a++)
+                std::memcpy(problem.d_logp_BD_Aw + (size_t(p) * A + a) * DB, rows_BD + a * padded, DB * sizeof(Real));
+        }
     }
 
   private:
-    Real* u;          // [D][B][p][Ap]
+    Real *u, *du;     // [p][D][B][Ap]
+    Real* inverse;    // [p][D][B][Ap]   of the sum over C of of_word of_parent; vectors of 0 where it is too small
     Real* of_word;    // [D][B][p][Cp]   exp(word_C), with the largest C at 2^kHalf
     Real* of_parent;  // [D][B][C][Ap]   exp(parent_C), the same
-    Real *tile, *exact, *d_tile, *tile_t, *d_row, *d_prob;  // [C][Ap], [C][kVector], [C][Ap], [A][Cp], [Cp] and [Ap]
+    Real *tile, *p_C, *d_tile, *tile_t, *d_row;  // of one head: [C][Ap], [C][vector], [C][Ap], [A][Cp], [Cp]
+    Real* rows_BD;                               // [A][D B padded]
 
     // p(C | A, B, D, w_p) is a product of the two exponentials, divided by its sum. Where that sum is below 2^kHalf, the
     // largest terms of word and parent are far apart, and the product may have lost small probabilities: then, and only
@@ -107,11 +117,10 @@ class Heads : public Scratch {
     static constexpr int kHalf = sizeof(Real) == sizeof(float) ? 50 : 400;
 
     size_t factor_at(int D, int B) const { return D * S + B; }
-    const Real* u_at(int D, int B, int p) const { return u + (factor_at(D, B) * l + p) * Ap; }
+    size_t u_at(int D, int B, int p) const { return (size_t(p) * 2 * S + factor_at(D, B)) * Ap; }
     const Real* parent_at(int D, int B) const { return problem.parent_C + factor_at(D, B) * S * Ap; }
     Real* d_parent_at(int D, int B) const { return problem.d_parent_C + factor_at(D, B) * S * Ap; }
     size_t word_at(int D, int B, int p) const { return (size_t(p) * 2 * S + factor_at(D, B)) * S; }
-    size_t BD_at(int D, int B, int p, int a) const { return (size_t(p) * A + a) * 2 * S + factor_at(D, B); }
 
     // exp(x - peak), with the peak at 2^kHalf: the root of it twice, so that it reaches as far below 1 as above
     NBL_INLINE static Vector scaled_exp(Vector x, Vector peak) {
@@ -121,134 +130,170 @@ class Heads : public Scratch {
     NBL_INLINE static Vector finite(Vector peak) { return peak > Real(-INFINITY) ? peak : Vector{}; }
 
     void compute_factors() const {
+        for (int p = 0; p < l; p++) {
+            const int DB = 2 * S, padded = whole_lines(DB);
+            for (int a = 0; a < A; a++)
+                std::memcpy(rows_BD + a * padded, problem.logp_BD_Aw + (size_t(p) * A + a) * DB, DB * sizeof(Real));
+            Real* const probs = u + u_at(LEFT, 0, p);
+            transpose(rows_BD, padded, A, DB, probs, Ap);
+            for (int n = 0; n < DB * Ap; n += kVector) *(Vector*)(probs + n) = exp_of(*(Vector*)(probs + n));
+            for (int n = 0; n < DB; n++) std::fill(probs + n * Ap + A, probs + (n + 1) * Ap, Real(0));
+        }
         for (int D = LEFT; D <= RIGHT; D++)
             for (int B = 0; B < S; B++) {
-                for (int p = 0; p < l; p++) {
-                    Real* const prob = u + (factor_at(D, B) * l + p) * Ap;
-                    for (int a = 0; a < Ap; a++) prob[a] = a < A ? problem.logp_BD_Aw[BD_at(D, B, p, a)] : -INFINITY;
-                    for (int a = 0; a < Ap; a += kVector) *(Vector*)(prob + a) = exp_of(*(Vector*)(prob + a));
-                    Real* const word = of_word + (factor_at(D, B) * l + p) * Sp;
-                    std::memcpy(word, problem.word_C + word_at(D, B, p), S * sizeof(Real));
-                    const Real peak = *std::max_element(word, word + S);
-                    std::fill(word + S, word + Sp, Real(-INFINITY));
-                    for (int c = 0; c < Sp; c += kVector)
-                        *(Vector*)(word + c) = scaled_exp(*(Vector*)(word + c), finite(Vector{} + peak));
-                }
-                const Real* const logit = parent_at(D, B);
-                Real* const parent = of_parent + factor_at(D, B) * S * Ap;
-                for (int a = 0; a < Ap; a += kVector) {
-                    Vector peak = *(const Vector*)(logit + a);
-                    for (int c = 1; c < S; c++) peak = larger(peak, *(const Vector*)(logit + c * Ap + a));
-                    for (int c = 0; c < S; c++)
-                        *(Vector*)(parent + c * Ap + a) = scaled_exp(*(const Vector*)(logit + c * Ap + a), finite(peak));
-                }
+                for (int p = 0; p < l; p++) scale_word(D, B, p);
+                scale_parent(D, B);
+                for (int p = 0; p < l; p++)
+                    for (int a = 0; a < Ap; a += kVector)
+                        *(Vector*)(inverse + u_at(D, B, p) + a) = inverse_sum(D, B, p, a);
             }
+    }
+    void scale_word(int D, int B, int p) const {
+        Real* const word = of_word + (factor_at(D, B) * l + p) * Sp;
+        std::memcpy(word, problem.word_C + word_at(D, B, p), S * sizeof(Real));
+        std::fill(word + S, word + Sp, Real(-INFINITY));
+        Vector peaks = *(const Vector*)word;
+        for (int c = kVector; c < Sp; c += kVector) peaks = larger(peaks, *(const Vector*)(word + c));
+        Real peak = peaks[0];
+        for (int k = 1; k < kVector; k++) peak = peak > peaks[k] ? peak : peaks[k];
+        for (int c = 0; c < Sp; c += kVector)
+            *(Vector*)(word + c) = scaled_exp(*(Vector*)(word + c), finite(Vector{} + peak));
+    }
+    void scale_parent(int D, int B) const {
+        const Real* const logit = parent_at(D, B);
+        Real* const parent = of_parent + factor_at(D, B) * S * Ap;
+        for (int a = 0; a < Ap; a += kVector) {
+            Vector peak = *(const Vector*)(logit + a);
+            for (int c = 1; c < S; c++) peak = larger(peak, *(const Vector*)(logit + c * Ap + a));
+            for (int c = 0; c < S; c++)
+                *(Vector*)(parent + c * Ap + a) = scaled_exp(*(const Vector*)(logit + c * Ap + a), finite(peak));
+        }
     }
     NBL_INLINE static Vector larger(Vector x, Vector y) { return x > y ? x : y; }
 
-    // use(c, n, p(c | A, B, D, w_p)) for all C, and for the A of one vector, from a on; n is c modulo 4.
-    template <class F> NBL_INLINE void each_child(int D, int B, int p, int a, F use) const {
-        const Real* const word = of_word + (factor_at(D, B) * l + p) * Sp;
-        const Real* const parent = of_parent + factor_at(D, B) * S * Ap + a;
-        const auto product = [&](int c) __attribute__((always_inline)) { return word[c] * *(const Vector*)(parent + c * Ap); };
-        Vector sums[4] = {};  // one would be a chain of dependent additions
-        by_four([&](int c, int n) __attribute__((always_inline)) { sums[n] += product(c); });
-        const Vector total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        bool is_safe = true;
-        for (int k = 0; k < kVector; k++) is_safe &= total[k] >= power_of_two(kHalf);
-        if (is_safe) {
-            const Vector inverse = Real(1) / total;
-            by_four([&](int c, int n) __attribute__((always_inline)) { use(c, n, product(c) * inverse); });
-        } else {
-            const Real* const exact = exact_children(D, B, p, a);
-            for (int c = 0; c < S; c++) use(c, 0, *(const Vector*)(exact + c * kVector));
-        }
-    }
-    template <class F> NBL_INLINE void by_four(F f) const {
+    // Below, the pointers and sizes of loops are local constants: for all that the compiler knows, a vector that is
+    // stored may overwrite a member.
+
+    // f(c, n) for all c; sums should be n of four: one would be a chain of dependent additions
+    template <class F> NBL_INLINE static void by_four(int S, F f) {
         int c = 0;
         for (; c + 4 <= S; c += 4) each<4>([&](int n) __attribute__((always_inline)) { f(c + n, n); });
         for (; c < S; c++) f(c, 0);
     }
-    __attribute__((noinline)) const Real* exact_children(int D, int B, int p, int a) const {
+    // c -> of_word[c] of_parent[c], for the A of one vector, from a on
+    NBL_INLINE auto products(int D, int B, int p, int a) const {
+        const Real* const word = of_word + (factor_at(D, B) * l + p) * Sp;
+        const Real* const parent = of_parent + factor_at(D, B) * S * Ap + a;
+        return [word, parent, step = Ap](int c) __attribute__((always_inline)) {
+            return word[c] * *(const Vector*)(parent + c * step);
+        };
+    }
+    Vector inverse_sum(int D, int B, int p, int a) const {
+        const auto product = products(D, B, p, a);
+        Vector sums[4] = {};
+        by_four(S, [&](int c, int n) __attribute__((always_inline)) { sums[n] += product(c); });
+        const Vector sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        for (int k = 0; k < kVector; k++)
+            if (!(sum[k] >= power_of_two(kHalf))) return Vector{};
+        return Real(1) / sum;
+    }
+
+    // p(C | A, B, D, w_p) for the A of one vector, [C]
+    const Vector* children(int D, int B, int p, int a) const {
+        const Vector factor = *(const Vector*)(inverse + u_at(D, B, p) + a);
+        Vector* const out = (Vector*)p_C;
+        if (factor[0] > 0) {
+            const auto product = products(D, B, p, a);
+            for (int c = 0, S = this->S; c < S; c++) out[c] = product(c) * factor;
+        } else compute_exactly(D, B, p, a, out);
+        return out;
+    }
+    void compute_exactly(int D, int B, int p, int a, Vector* out) const {
         const Real *const word = problem.word_C + word_at(D, B, p), *const parent = parent_at(D, B) + a;
-        Vector peak = Vector{} - Real(INFINITY), total = {};
-        const auto logit = [&](int c) { return word[c] + *(const Vector*)(parent + c * Ap); };
-        const auto out = [&](int c) { return (Vector*)(exact + c * kVector); };
-        for (int c = 0; c < S; c++) peak = larger(peak, logit(c));
-        for (int c = 0; c < S; c++) total += *out(c) = exp_of(logit(c) - finite(peak));
-        const Vector inverse = total > 0 ? Real(1) / total : Vector{};  // no child is possible: no rule
-        for (int c = 0; c < S; c++) *out(c) *= inverse;
-        return exact;
+        const auto logit = [word, parent, step = Ap](int c) { return word[c] + *(const Vector*)(parent + c * step); };
+        const int S = this->S;
+        Vector peak = logit(0), total = {};
+        for (int c = 1; c < S; c++) peak = larger(peak, logit(c));
+        for (int c = 0; c < S; c++) total += out[c] = exp_of(logit(c) - finite(peak));
+        const Vector factor = total > 0 ? Real(1) / total : Vector{};  // no child is possible: no rule
+        for (int c = 0; c < S; c++) out[c] *= factor;
     }
 
     // the rules with a nonterminal head child
     void rules_of_phrase(int D, int B, int p) const {
-        Real* const phrases = Rt_at(D, p) + B * Ap * Ap;
-        for (int a = 0; a < Ap; a += kVector) {
-            const Vector prob = *(const Vector*)(u_at(D, B, p) + a);
-            each_child(D, B, p, a, [&](int c, int, Vector p_C) __attribute__((always_inline)) {
-                *(Vector*)((c < A ? phrases + c * Ap : tile + (c - A) * Ap) + a) = prob * p_C;
-            });
+        Real *const phrases = Rt_at(D, p) + B * Ap * Ap, *const words = tile;
+        for (int a = 0, A = this->A, S = this->S, Ap = this->Ap; a < Ap; a += kVector) {
+            const Vector *const p_C = children(D, B, p, a), prob = *(const Vector*)(u + u_at(D, B, p) + a);
+            for (int c = 0; c < A; c++) *(Vector*)(phrases + c * Ap + a) = prob * p_C[c];
+            for (int c = A; c < S; c++) *(Vector*)(words + (c - A) * Ap + a) = prob * p_C[c];
         }
         std::memset(phrases + A * Ap, 0, (Ap - A) * Ap * sizeof(Real));
         if (outside) transpose(phrases, Ap, A, A, R_at(D, p) + B * Ap, BC);
-        const Range words = children(D, p);
+        const Range range = child_words(D, p);
         gemm(
-            false, words.size(), Ap, PT, [&](int m) { return leaf + (words.first + m) * PTp; }, 1, tile, Ap,
-            [&](int m) { return Et + E_at(p, words.first + m) + B * Ap; });
+            false, range.size(), Ap, PT, [&](int m) { return leaf + (range.first + m) * PTp; }, 1, tile, Ap,
+            [&](int m) { return Et + E_at(p, range.first + m) + B * Ap; });
     }
 
     // those with a preterminal
     void rules_of_word(int D, int B, int p) const {
         Real* const sums = Tt + T_at(D, p);
-        for (int a = 0; a < Ap; a += kVector) {
-            const Vector prob = *(const Vector*)(u_at(D, B, p) + a);
-            each_child(D, B, p, a, [&](int c, int, Vector p_C) __attribute__((always_inline)) {
-                Vector& sum = *(Vector*)(sums + c * Ap + a);
-                sum = B == A ? prob * p_C : sum + prob * p_C;
-            });
+        if (B == A) std::memset(sums, 0, S * Ap * sizeof(Real));
+        for (int a = 0, S = this->S, Ap = this->Ap; a < Ap; a += kVector) {
+            const Vector *const p_C = children(D, B, p, a), prob = *(const Vector*)(u + u_at(D, B, p) + a);
+            for (int c = 0; c < S; c++) *(Vector*)(sums + c * Ap + a) += prob * p_C[c];
         }
     }
 
     void derive_rules(int D, int B, int p) const {
-        const Real *const d_rule = B < A ? d_rules_of_phrase(D, B, p) : dTt + T_at(D, p), *const prob = u_at(D, B, p);
+        const Real* const d_rules = B < A ? d_rules_of_phrase(D, B, p) : dTt + T_at(D, p);
+        std::memset(d_row, 0, Sp * sizeof(Real));
         for (int a = 0; a < Ap; a += kVector) {
-            Vector sums[4] = {};
-            each_child(D, B, p, a, [&](int c, int n, Vector p_C) __attribute__((always_inline)) {
-                *(Vector*)(tile + c * Ap + a) = p_C;
-                sums[n] += p_C * *(const Vector*)(d_rule + c * Ap + a);
-            });
-            *(Vector*)(d_prob + a) = *(const Vector*)(prob + a) * ((sums[0] + sums[1]) + (sums[2] + sums[3]));
+            const Column it = derive_prob(D, B, p, a, d_rules + a);
+            if (B < A) transpose((const Real*)(it.p_C + A), kVector, PT, min(kVector, A - a), tile_t + a * PTp, PTp);
+            Real* const d_parent = d_parent_at(D, B) + a;
+            int c = 0;
+            for (; c + kVector <= S; c += kVector) derive_logits<kVector>(it, c, kVector, d_parent);
+            if (c < S) derive_logits<0>(it, c, S - c, d_parent);
         }
-        for (int a = 0; a < A; a++) problem.d_logp_BD_Aw[BD_at(D, B, p, a)] = d_prob[a];
-        derive_logits(d_rule, prob, d_parent_at(D, B), problem.d_word_C + word_at(D, B, p));
+        std::memcpy(problem.d_word_C + word_at(D, B, p), d_row, S * sizeof(Real));
         if (B < A) derive_leaves(D, B, p);
     }
 
-    // d logit[A, C] = p(C | A) (u d_rule - sum_C rule d_rule), whose sums over words and over A are wanted
-    void derive_logits(const Real* d_rule, const Real* prob, Real* d_parent, Real* d_word) const {
-        for (int c = 0; c < S; c += kVector) {
-            Vector of_word[kVector];
-            for (int k = 0; k < kVector; k++) {
-                of_word[k] = Vector{};
-                if (c + k < S)
-                    for (int a = 0; a < Ap; a += kVector) {
-                        const int n = (c + k) * Ap + a;
-                        const Vector p_C = *(const Vector*)(tile + n), d_p = *(const Vector*)(d_prob + a);
-                        const Vector d = p_C * (*(const Vector*)(prob + a) * *(const Vector*)(d_rule + n) - d_p);
-                        *(Vector*)(d_parent + n) += d;
-                        of_word[k] += d;
-                    }
-            }
-            *(Vector*)(d_row + c) = lane_sums(of_word);
-        }
-        std::memcpy(d_word, d_row, S * sizeof(Real));
+    // of one vector of A
+    struct Column {
+        const Vector* p_C;    // [C], p(C | A, B, D, w_p)
+        const Real* d_rules;  // [C], Ap apart
+        Vector prob, d_prob;  // u, and sum_C rule d_rule
+    };
+    Column derive_prob(int D, int B, int p, int a, const Real* d_rules) const {
+        const Vector *const p_C = children(D, B, p, a), prob = *(const Vector*)(u + u_at(D, B, p) + a);
+        Vector sums[4] = {};
+        by_four(S, [&, step = Ap](int c, int n) __attribute__((always_inline)) {
+            sums[n] += p_C[c] * *(const Vector*)(d_rules + c * step);
+        });
+        const Vector d_prob = prob * ((sums[0] + sums[1]) + (sums[2] + sums[3]));
+        *(Vector*)(du + u_at(D, B, p) + a) = d_prob;
+        return {p_C, d_rules, prob, d_prob};
+    }
+    // d logit[A, C] = p(C | A) (u d_rule - sum_C rule d_rule) of n symbols from c on, known as N if not 0; wanted are
+    // its sums over words and over A
+    template <int N> void derive_logits(const Column& it, int c, int n, Real* d_parent) const {
+        Vector d[kVector] = {};
+        const auto derive = [&, step = Ap](int k) __attribute__((always_inline)) {
+            d[k] = it.p_C[c + k] * (it.prob * *(const Vector*)(it.d_rules + (c + k) * step) - it.d_prob);
+            *(Vector*)(d_parent + (c + k) * step) += d[k];
+        };
+        if constexpr (N > 0) each<N>(derive);
+        else
+            for (int k = 0; k < n; k++) derive(k);
+        *(Vector*)(d_row + c) += lane_sums(d);
     }
 
     const Real* d_rules_of_phrase(int D, int B, int p) const {
         const Real* const phrases = dRt_at(D, p) + B * Ap * Ap;
         for (int n = 0; n < A * Ap; n += kVector) *(Vector*)(d_tile + n) = bounded(*(const Vector*)(phrases + n));
-        const Range words = children(D, p);
+        const Range words = child_words(D, p);
         if (words.size() == 0) std::memset(d_tile + A * Ap, 0, PT * Ap * sizeof(Real));
         else
             gemm(
@@ -257,11 +302,10 @@ class Heads : public Scratch {
         return d_tile;
     }
 
-    // the gradient of leaf; tile holds p(C | A, B, D, w_p)
+    // the gradient of leaf; tile_t holds p(C | A, B, D, w_p)
     void derive_leaves(int D, int B, int p) const {
-        const Range words = children(D, p);
-        transpose(tile + A * Ap, Ap, PT, A, tile_t, PTp);
-        for (int a = 0; a < A; a++) multiply(tile_t + a * PTp, PTp, u_at(D, B, p)[a]);
+        const Range words = child_words(D, p);
+        for (int a = 0; a < A; a++) multiply(tile_t + a * PTp, PTp, u[u_at(D, B, p) + a]);
         gemm(
             true, words.size(), PTp, A, [&](int m) { return dEt + E_at(p, words.first + m) + B * Ap; }, 1, tile_t, PTp,
             [&](int m) { return d_leaf + (words.first + m) * PTp; });

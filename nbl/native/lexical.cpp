@@ -16,6 +16,7 @@ class Sentence : public Heads {
     explicit Sentence(const Problem& p) : Heads(p) { layout(); }
 
     void solve() {
+        for (int width = 1; width <= l; width++) first_row[width] = row_by_width(l, 0, width, 0);
         scale_words();
         compute_rules();
         for (int low = 2; low <= l; low += 2) {
@@ -50,6 +51,7 @@ class Sentence : public Heads {
     Real* word;                          // [q][Ap], p(w_q | C) of nonterminals
     int* word_exponent;                  // [q], of the power of two that word was divided by
     Real *s, *closed[2];                 // see s_at, closed_at
+    size_t* first_row;                   // [width], of s
     int *s_scale, *s_exponent;           // rows as in s: its scale; the power of two that total was divided by
     int* closed_scale;                   // [i][j]; that of a leaf where j = i + 1
     Real *head, *f, *part;               // of one head: [split][Ap], [split], [Ap]
@@ -77,6 +79,7 @@ class Sentence : public Heads {
     void layout() {
         word = take(l * Ap);
         word_exponent = take<int>(l);
+        first_row = take<size_t>(l + 1);
         s = take(rows * Ap);
         for (Real*& table : closed) table = take(cells * Ap);
         s_scale = take<int>(rows);
@@ -103,7 +106,7 @@ class Sentence : public Heads {
 
     static void zero(Real* x, size_t n) { std::memset(x, 0, n * sizeof(Real)); }
     int cell(int i, int j) const { return i * (l + 1) + j; }
-    size_t row(int i, int j, int p) const { return row_by_width(l, i, j, p); }
+    size_t row(int i, int j, int p) const { return first_row[j - i] + size_t(i) * (j - i) + p - i; }
     Real* s_at(int i, int j, int p) const { return s + row(i, j, p) * Ap; }
     Real* ds_at(int i, int j, int p) const { return ds + row(i, j, p) * Ap; }
     // [j][i] for children of heads on their left, [i][j] for those of heads on their right: the ways the splits run
