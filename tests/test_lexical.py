@@ -302,6 +302,34 @@ def test_large_tables_are_the_same_in_both_implementations(grammar):
     assert_all_close(value_and_gradients(native_inside, single(rules), lengths), expected, 1e-4)
 
 
+@pytest.mark.parametrize("NT", [1, 16, 33])
+def test_kernel_of_whole_and_odd_cache_lines(NT):
+    rules, lengths = random_rules("lexical", b=2, l=6, NT=NT, PT=NT + 4, H=1, seed=3), torch.tensor([6, 5])
+    expected = value_and_gradients(INSIDES["split-sum"], rules, lengths)
+    assert_all_close(value_and_gradients(native_inside, rules, lengths), expected)
+    assert_all_close(value_and_gradients(native_inside, single(rules), lengths), expected, 1e-4)
+    posteriors = [list(find(rules, lengths)) for find in (native_marginals, torch_marginals)]
+    assert_all_close(*posteriors)
+
+
+@pytest.mark.parametrize("name", ["native", "split-sum"])
+@pytest.mark.parametrize("grammar", LEXICAL)
+def test_children_that_word_and_parent_disagree_on(name, grammar):
+    """Of each C, one of both says exp(-100) or less: the product of their separately scaled exponentials vanishes."""
+    rules, lengths = random_rules(grammar, b=2, l=5, NT=3, PT=5, H=1, seed=6), torch.tensor([5, 4])
+    low = torch.arange(8) % 2 * -100.0
+    disagreeing = rules._replace(word_C=rules.word_C + low, parent_C=rules.parent_C - 100.0 - low)
+    agreeing = value_and_gradients(naive_inside, rules, lengths)
+    assert_all_close(value_and_gradients(INSIDES[name], disagreeing, lengths), agreeing)
+    assert_all_close(value_and_gradients(INSIDES[name], single(disagreeing), lengths), agreeing, 1e-4)
+    sharp = rules._replace(word_C=300 * rules.word_C, parent_C=300 * rules.parent_C)
+    expected = value_and_gradients(naive_inside, sharp, lengths)
+    assert_all_close(value_and_gradients(INSIDES[name], sharp, lengths), expected)
+    exact = rules._replace(word_C=sharp.word_C.round(), parent_C=sharp.parent_C.round())  # the same in float32
+    expected = value_and_gradients(naive_inside, exact, lengths)
+    assert_all_close(value_and_gradients(INSIDES[name], single(exact), lengths), expected, 1e-4)
+
+
 @pytest.mark.parametrize("words", [1, 6])
 def test_the_kernel_refuses_lengths_it_has_no_words_for(words):
     rules = random_rules("lexical", b=2, l=5, NT=2, PT=3, H=1, seed=0)

@@ -198,6 +198,8 @@ def test_sums_over_pairs_of_far_apart_logits():
     torch.testing.assert_close(found.item(), (word + parent).detach().double().logsumexp(-1).item())
     (gradient,) = torch.autograd.grad(found.sum(), word)
     torch.testing.assert_close(gradient, (word + parent).detach().softmax(-1))
+    farther = logsum_of_pairs(10 * word, 10 * parent)  # beyond the range of a double
+    torch.testing.assert_close(farther.item(), (10 * (word + parent)).detach().double().logsumexp(-1).item())
 
 
 # ---------------------------------------------------------------- devices

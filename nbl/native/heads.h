@@ -51,7 +51,7 @@ class Heads : public Scratch {
         dRt = take(size_t(2 * l) * BC * Ap);
         d_tile = take(S * Ap);
         tile_t = take(A * PTp);
-        d_row = take(Sp);
+        d_rows = take(l * Sp);
         du = take(size_t(2) * S * Ap * l);
         dEt = take(size_t(l) * l * A * Ap);
         dTt = take(size_t(2 * l) * S * Ap);
@@ -79,13 +79,18 @@ class Heads : public Scratch {
     Range child_words(int D, int p) const { return D == LEFT ? Range{p + 1, l - 1} : Range{0, p - 1}; }
 
     void compute_rules() const {
-        compute_factors();
+        compute_u();
         for (int D = LEFT; D <= RIGHT; D++)
-            for (int B = 0; B < S; B++)
+            for (int B = 0; B < S; B++) {
+                scale_parent(D, B);
                 for (int p = 0; p < l; p++) {
+                    scale_word(D, B, p);
+                    for (int a = 0; a < Ap; a += kVector)
+                        *(Vector*)(inverse + u_at(D, B, p) + a) = inverse_sum(D, B, p, a);
                     if (B < A) rules_of_phrase(D, B, p);
                     else rules_of_word(D, B, p);
                 }
+            }
     }
 
     // from the gradients of R, E and T to those of the factors
@@ -93,7 +98,11 @@ class Heads : public Scratch {
         for (int D = LEFT; D <= RIGHT; D++)
             for (int B = 0; B < S; B++) {
                 std::memset(d_parent_at(D, B), 0, S * Ap * sizeof(Real));
-                for (int p = 0; p < l; p++) derive_rules(D, B, p);
+                std::memset(d_rows, 0, l * Sp * sizeof(Real));
+                if (B < A) derive_rules_of_phrase(D, B);
+                else derive_rules_of_word(D, B);
+                for (int p = 0; p < l; p++)
+                    std::memcpy(problem.d_word_C + word_at(D, B, p), d_rows + p * Sp, S * sizeof(Real));
             }
         for (int p = 0; p < l; p++) {
             const int DB = 2 * S, padded = whole_lines(DB);
@@ -108,8 +117,8 @@ class Heads : public Scratch {
     Real* inverse;    // [p][D][B][Ap]   of the sum over C of of_word of_parent; vectors of 0 where it is too small
     Real* of_word;    // [D][B][p][Cp]   exp(word_C), with the largest C at 2^kHalf
     Real* of_parent;  // [D][B][C][Ap]   exp(parent_C), the same
-    Real *tile, *p_C, *d_tile, *tile_t, *d_row;  // of one head: [C][Ap], [C][vector], [C][Ap], [A][Cp], [Cp]
-    Real* rows_BD;                               // [A][D B padded]
+    Real *tile, *p_C, *d_tile, *tile_t;  // of one head: [C][Ap], [C][vector], [C][Ap], [A][Cp]
+    Real *rows_BD, *d_rows;              // [A][D B padded]; [p][Cp]
 
     // p(C | A, B, D, w_p) is a product of the two exponentials, divided by its sum. Where that sum is below 2^kHalf, the
     // largest terms of word and parent are far apart, and the product may have lost small probabilities: then, and only
@@ -129,7 +138,7 @@ class Heads : public Scratch {
     }
     NBL_INLINE static Vector finite(Vector peak) { return peak > Real(-INFINITY) ? peak : Vector{}; }
 
-    void compute_factors() const {
+    void compute_u() const {
         for (int p = 0; p < l; p++) {
             const int DB = 2 * S, padded = whole_lines(DB);
             for (int a = 0; a < A; a++)
@@ -139,14 +148,6 @@ class Heads : public Scratch {
             for (int n = 0; n < DB * Ap; n += kVector) *(Vector*)(probs + n) = exp_of(*(Vector*)(probs + n));
             for (int n = 0; n < DB; n++) std::fill(probs + n * Ap + A, probs + (n + 1) * Ap, Real(0));
         }
-        for (int D = LEFT; D <= RIGHT; D++)
-            for (int B = 0; B < S; B++) {
-                for (int p = 0; p < l; p++) scale_word(D, B, p);
-                scale_parent(D, B);
-                for (int p = 0; p < l; p++)
-                    for (int a = 0; a < Ap; a += kVector)
-                        *(Vector*)(inverse + u_at(D, B, p) + a) = inverse_sum(D, B, p, a);
-            }
     }
     void scale_word(int D, int B, int p) const {
         Real* const word = of_word + (factor_at(D, B) * l + p) * Sp;
@@ -245,19 +246,28 @@ class Heads : public Scratch {
         }
     }
 
-    void derive_rules(int D, int B, int p) const {
-        const Real* const d_rules = B < A ? d_rules_of_phrase(D, B, p) : dTt + T_at(D, p);
-        std::memset(d_row, 0, Sp * sizeof(Real));
-        for (int a = 0; a < Ap; a += kVector) {
-            const Column it = derive_prob(D, B, p, a, d_rules + a);
-            if (B < A) transpose((const Real*)(it.p_C + A), kVector, PT, min(kVector, A - a), tile_t + a * PTp, PTp);
-            Real* const d_parent = d_parent_at(D, B) + a;
-            int c = 0;
-            for (; c + kVector <= S; c += kVector) derive_logits<kVector>(it, c, kVector, d_parent);
-            if (c < S) derive_logits<0>(it, c, S - c, d_parent);
+    void derive_rules_of_phrase(int D, int B) const {
+        for (int p = 0; p < l; p++) {
+            const Real* const d_rules = d_rules_of_phrase(D, B, p);
+            for (int a = 0; a < Ap; a += kVector) {
+                const Vector* const p_C = derive_column(D, B, p, a, d_rules + a);
+                transpose((const Real*)(p_C + A), kVector, PT, min(kVector, A - a), tile_t + a * PTp, PTp);
+            }
+            derive_leaves(D, B, p);
         }
-        std::memcpy(problem.d_word_C + word_at(D, B, p), d_row, S * sizeof(Real));
-        if (B < A) derive_leaves(D, B, p);
+    }
+    // one vector of A after the other, so that all but d_rules stays in the first cache
+    void derive_rules_of_word(int D, int B) const {
+        for (int a = 0; a < Ap; a += kVector)
+            for (int p = 0; p < l; p++) derive_column(D, B, p, a, dTt + T_at(D, p) + a);
+    }
+    const Vector* derive_column(int D, int B, int p, int a, const Real* d_rules) const {
+        const Column it = derive_prob(D, B, p, a, d_rules);
+        Real *const d_parent = d_parent_at(D, B) + a, *const d_row = d_rows + p * Sp;
+        int c = 0;
+        for (; c + kVector <= S; c += kVector) derive_logits<kVector>(it, c, kVector, d_parent, d_row);
+        if (c < S) derive_logits<0>(it, c, S - c, d_parent, d_row);
+        return it.p_C;
     }
 
     // of one vector of A
@@ -278,7 +288,7 @@ class Heads : public Scratch {
     }
     // d logit[A, C] = p(C | A) (u d_rule - sum_C rule d_rule) of n symbols from c on, known as N if not 0; wanted are
     // its sums over words and over A
-    template <int N> void derive_logits(const Column& it, int c, int n, Real* d_parent) const {
+    template <int N> void derive_logits(const Column& it, int c, int n, Real* d_parent, Real* d_row) const {
         Vector d[kVector] = {};
         const auto derive = [&, step = Ap](int k) __attribute__((always_inline)) {
             d[k] = it.p_C[c + k] * (it.prob * *(const Vector*)(it.d_rules + (c + k) * step) - it.d_prob);
