@@ -63,11 +63,11 @@ class Heads : public Scratch {
     const int Ap = whole_lines(A), PTp = whole_lines(PT), Sp = whole_lines(S), BC = A * Ap;
     const bool gradients = problem.d_word_C, outside = gradients || problem.arcs;
 
-    Real* leaf;                // [q][Cp], p(w_q | C) of preterminals, scaled by the chart
-    Real *R, *Rt;              // [D][p][A][B][Cp], [D][p][B][Cp][Ap]   nonterminals B and C
-    Real* Et;                  // [p][q][B][Ap]   sum over preterminals C of rule times leaf; D follows from p and q
-    Real* Tt;                  // [D][p][C][Ap]   sum over preterminals B
-    Real *dRt, *dEt, *dTt, *d_leaf;  // dRt is written by the chart, the others are zero at the start
+    Real* leaf;                      // [q][Cp], p(w_q | C) of preterminals, scaled by the chart
+    Real *R, *Rt;                    // [D][p][A][B][Cp], [D][p][B][Cp][Ap]   nonterminals B and C
+    Real* Et;                        // [p][q][B][Ap]   sum over preterminals C of rule times leaf; p and q imply D
+    Real* Tt;                        // [D][p][C][Ap]   sum over preterminals B
+    Real *dRt, *dEt, *dTt, *d_leaf;  // zero at the start of the outside pass
 
     size_t at(int D, int p) const { return D * l + p; }
     Real* R_at(int D, int p) const { return R + at(D, p) * BC * A; }
@@ -120,9 +120,9 @@ class Heads : public Scratch {
     Real *tile, *p_C, *d_tile, *tile_t;  // of one head: [C][Ap], [C][vector], [C][Ap], [A][Cp]
     Real *rows_BD, *d_rows;              // [A][D B padded]; [p][Cp]
 
-    // p(C | A, B, D, w_p) is a product of the two exponentials, divided by its sum. Where that sum is below 2^kHalf, the
-    // largest terms of word and parent are far apart, and the product may have lost small probabilities: then, and only
-    // then, the exponential of the sum of the logarithms is computed.
+    // p(C | A, B, D, w_p) is a product of the two exponentials, divided by its sum. Where that sum is below 2^kHalf,
+    // the largest terms of word and parent are far apart, and the product may have lost probabilities that a number can
+    // hold: then, and only then, the exponential of the sum of the logarithms is computed.
     static constexpr int kHalf = sizeof(Real) == sizeof(float) ? 50 : 400;
 
     size_t factor_at(int D, int B) const { return D * S + B; }
@@ -131,7 +131,7 @@ class Heads : public Scratch {
     Real* d_parent_at(int D, int B) const { return problem.d_parent_C + factor_at(D, B) * S * Ap; }
     size_t word_at(int D, int B, int p) const { return (size_t(p) * 2 * S + factor_at(D, B)) * S; }
 
-    // exp(x - peak), with the peak at 2^kHalf: the root of it twice, so that it reaches as far below 1 as above
+    // 2^kHalf exp(x - peak), as the square of its root: exp_of would be 0 where this is not yet
     NBL_INLINE static Vector scaled_exp(Vector x, Vector peak) {
         const Vector root = exp_of(Real(0.5) * (x - peak)) * power_of_two(kHalf / 2);
         return root * root;

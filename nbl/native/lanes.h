@@ -4,16 +4,15 @@
 
 #include "exponential.h"
 
-// Of two vectors: the lanes without bit `s` in their number of both (`odd`: those with it), those of b after those
-// of a in each group of 2 s lanes
+// Of each group of 2 s lanes of two vectors the first half (`odd`: the second), that of a and then that of b
 template <int s> NBL_INLINE Vector half(Vector a, Vector b, bool odd) {
-    WholeVector from = {};
-    for (int k = 0; k < kVector; k++) from[k] = k & s ? kVector + (odd ? k : k - s) : odd ? k + s : k;
 #if defined(__clang__)
     Vector out;
     for (int k = 0; k < kVector; k++) out[k] = k & s ? b[odd ? k : k - s] : a[odd ? k + s : k];
     return out;
 #else
+    WholeVector from = {};
+    for (int k = 0; k < kVector; k++) from[k] = k & s ? kVector + (odd ? k : k - s) : odd ? k + s : k;
     return __builtin_shuffle(a, b, from);
 #endif
 }

@@ -4,8 +4,8 @@
 // direction D of its own, not a mirror image. Entries are scaled by powers of two, with a scale for each span and head;
 // `total` below is s before it was scaled.
 //
-// The large rules, with two nonterminal children, split a span into parts of at least two words. So they need nothing of
-// the width before, and the spans of two widths, a band, go through the rules of a head together.
+// The large rules, with two nonterminal children, split a span into parts of at least two words. So they need nothing
+// of the width before, and the spans of two widths, a band, go through the rules of a head together.
 
 #include "heads.h"
 
@@ -42,7 +42,8 @@ class Sentence : public Heads {
             derive_phrases(low);
         }
         if (!gradients) return;
-        for (int p = 0; p < l; p++) add_dR(p);
+        for (int D = LEFT; D <= RIGHT; D++)
+            for (int p = 0; p < l; p++) add_dR(D, p);
         derive_rules();
         derive_words();
     }
@@ -64,16 +65,16 @@ class Sentence : public Heads {
     struct Span {
         int i, j;
     };
-    // Of a band with the head p, and with a split into two phrases if D is the direction: at most l of them
+    // Those of a band with head p that can be split into two phrases, the head in direction D
     struct Spans {
-        int size = 0;
+        int size;
         Span* of;
         const Span& operator[](int m) const { return of[m]; }
     };
-    Span* spans;
+    Span* found_spans;
 
     const int heads = problem.arcs ? l + 1 : 1;  // whose gradients of closed are kept apart
-    const int most_kept = gradients ? max(16, l + 1) : l + 1;
+    const int most_kept = l + 1;  // the most that a band adds
     const size_t rows = size_t(l) * (l + 1) * (l + 2) / 6, cells = size_t(l + 1) * (l + 1);
 
     void layout() {
@@ -88,7 +89,7 @@ class Sentence : public Heads {
         head = take(l * Ap);
         f = take(l);
         part = take(max(Ap, PTp));
-        spans = take<Span>(l + 1);
+        found_spans = take<Span>(l + 1);
         Q = take(size_t(gradients ? 2 * l : 1) * most_kept * BC);
         if (!outside) return;
         dQ = take(size_t(l + 1) * BC);
@@ -178,7 +179,7 @@ class Sentence : public Heads {
     }
 
     Spans spans_with_phrases(int D, int p, int low) const {
-        Spans found{0, spans};
+        Spans found{0, found_spans};
         for (int width = max(low, 4); width <= min(low + 1, l); width++) {
             const Range all = spans_of(l, p, width);
             const int first = D == LEFT ? max(all.first, p + 3 - width) : all.first;
@@ -395,8 +396,8 @@ class Sentence : public Heads {
                 found.size = possible;
                 if (found.size == 0) continue;
                 gemm(
-                    false, found.size, BC, A, [&](int m) { return ds_at(found[m].i, found[m].j, p); }, 1, R_at(D, p), BC,
-                    [&](int m) { return dQ + size_t(m) * BC; });
+                    false, found.size, BC, A, [&](int m) { return ds_at(found[m].i, found[m].j, p); }, 1, R_at(D, p),
+                    BC, [&](int m) { return dQ + size_t(m) * BC; });
                 if (gradients && kept[at(D, p)] + found.size > most_kept) add_dR(D, p);
                 for (int m = 0; m < found.size; m++) {
                     const auto [i, j] = found[m];
@@ -433,7 +434,7 @@ class Sentence : public Heads {
         }
     }
 
-    // Adds the kept spans to the gradient of R: few, and each of the many sums would be read and written for little.
+    // Adds the kept spans to the gradient of R, which is large: it should be read and written for many at a time.
     void add_dR(int D, int p) const {
         const size_t first = at(D, p) * most_kept;
         if (kept[at(D, p)] > 0)
@@ -441,9 +442,6 @@ class Sentence : public Heads {
                 true, BC, Ap, kept[at(D, p)], [&](int m) { return Q + first * BC + m; }, BC, d_total + first * Ap, Ap,
                 [&](int m) { return dRt_at(D, p) + m * Ap; });
         kept[at(D, p)] = 0;
-    }
-    void add_dR(int p) const {
-        for (int D = LEFT; D <= RIGHT; D++) add_dR(D, p);
     }
 
     void derive_words() const {
