@@ -71,13 +71,17 @@ class LexicalRules(NamedTuple):
     logp_A_S: Tensor  # [1|b, A]
     logp_w_X: Tensor  # [b, i, X]   p(w_i | X) for all NT + PT symbols: root word and child word
     logp_BD_Aw: Tensor  # [b, p, A, D, B]
-    word_C: Tensor  # [b, p, D, B, C]
     parent_C: Tensor  # [1|b, A, D, B, C]
-    logsum_C: Tensor  # [b, p, A, D, B]
+    word_C: Tensor  # [b, p, D, B, C]
+
+    @property
+    def logsum_C(self) -> Tensor:
+        """log sum_C exp(word_C + parent_C), [b, p, A, D, B]; computed at each call."""
+        return logsum_of_pairs(self.word_C, self.parent_C)
 
     def logp_BCD_Aw(self) -> Tensor:
         """p(B, C, D | A, w_p), [b, p, A, D, B, C]."""
-        logp_C = self.word_C[:, :, None] + self.parent_C[:, None] - self.logsum_C[..., None]
+        logp_C = (self.word_C[:, :, None] + self.parent_C[:, None]).log_softmax(-1)
         return self.logp_BD_Aw[..., None] + logp_C
 
     def dense(self) -> DenseRules:
@@ -85,6 +89,22 @@ class LexicalRules(NamedTuple):
         rule = self.logp_BCD_Aw()[:, :, None] + self.logp_w_X[:, None, :, None, None, None, :]
         root = self.logp_A_S[:, None] + self.logp_w_X[..., :NT]
         return DenseRules(root, rule, torch.zeros_like(self.logp_w_X[..., NT:]))
+
+
+def logsum_of_pairs(word_C: Tensor, parent_C: Tensor) -> Tensor:
+    """log sum_C exp(word_C [b, p, D, B, C] + parent_C [1|b, A, D, B, C]), [b, p, A, D, B].
+
+    A matrix product of exponentials, each scaled by its maximum, in float64. It vanishes only where every C is 700 or
+    more below those maxima; there the terms themselves are summed.
+    """
+    word, parent = word_C.double(), parent_C.double()
+    top_w, top_A = (logits.detach().amax(-1, keepdim=True) for logits in (word, parent))
+    # b p D B C, b A D B C -> b p A D B
+    total = torch.einsum("bpdxc,badxc->bpadx", (word - top_w).exp(), (parent - top_A).exp())
+    logsum = total.log() + top_w.squeeze(-1)[:, :, None] + top_A.squeeze(-1)[:, None]
+    b, p, A, D, B = (total < 1e-290).nonzero(as_tuple=True)
+    terms = word[b, p, D, B] + parent[b % len(parent), A, D, B]
+    return logsum.index_put((b, p, A, D, B), terms.logsumexp(-1)).to(word_C.dtype)
 
 
 class BilexicalRules(NamedTuple):

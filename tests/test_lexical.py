@@ -1,5 +1,6 @@
 """The NL-PCFG's inside algorithms and posteriors, and Eisner-Satta's inside algorithm, against the definition."""
 
+from collections.abc import Iterator
 from math import comb, log
 from unittest import mock
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from nbl import native
 from nbl.bench.random_rules import GRAMMARS, count_rules, detached, random_rules, single
 from nbl.inside import eisner_satta, lexical, lexical_native, naive
+from nbl.inside.marginals import Marginals
 from nbl.rules import LexicalRules
 
 LEXICAL = ("lexical", "compound-lexical")
@@ -132,9 +134,25 @@ def test_organisations_agree_on_long_sentences():
         assert_all_close(value_and_gradients(INSIDES[cache], rules, torch.tensor([70])), expected)
 
 
+def native_marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False) -> Marginals:
+    """By the kernel, in memory that is NaN."""
+    if native.load("lexical", rules.logp_A_S.dtype) is None:
+        pytest.skip("no C++ compiler")
+    native.free_scratch.clear()
+    return lexical.marginals(rules, lengths, legacy)
+
+
+def torch_marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False) -> Marginals:
+    return lexical.marginals(rules, lengths, legacy, allow_native=False)
+
+
+every_marginals = pytest.mark.parametrize("marginals", [native_marginals, torch_marginals], ids=["native", "torch"])
+
+
+@every_marginals
 @pytest.mark.parametrize("grammar", LEXICAL)
-@pytest.mark.parametrize(("l", "NT", "PT"), [(2, 2, 3), (3, 2, 2), (4, 2, 1), (5, 1, 1)])
-def test_marginals_are_sums_over_trees(grammar, l, NT, PT):
+@pytest.mark.parametrize(("l", "NT", "PT"), [(2, 2, 3), (3, 2, 2), (4, 2, 1), (5, 1, 1), (6, 1, 1)])
+def test_marginals_are_sums_over_trees(marginals, grammar, l, NT, PT):
     rules = random_rules(grammar, b=1, l=l, NT=NT, PT=PT, H=1, seed=l)
     lengths, dense = torch.tensor([l]), rules.dense()
     log_prob = naive.inside(dense, lengths)
@@ -147,27 +165,74 @@ def test_marginals_are_sums_over_trees(grammar, l, NT, PT):
         for q, head in enumerate(tree.heads()):
             arcs[head, q] += posterior
         legacy_arcs[0, tree.p] += posterior
-        for node in tree.subtrees():
-            if node.child is not None:
-                missed = node.head_child.child is not None and node.child.child is None
-                legacy_arcs[node.p + 1, node.child.p] += 0 if missed else posterior
-    marginals = lexical.marginals(rules, lengths)
-    assert_all_close([marginals.log_prob, marginals.spans[0], marginals.arcs[0]], [log_prob, spans, arcs])
-    legacy = lexical.marginals(rules, lengths, legacy=True)
+        for p, q in released_arcs(tree):
+            legacy_arcs[p + 1, q] += posterior
+    right = marginals(rules, lengths)
+    assert_all_close([right.log_prob, right.spans[0], right.arcs[0]], [log_prob, spans, arcs])
+    legacy = marginals(rules, lengths, legacy=True)
     assert_all_close([legacy.log_prob, legacy.spans[0], legacy.arcs[0]], [log_prob, spans, legacy_arcs])
 
 
-def test_posteriors_sum_to_one():
+def released_arcs(tree) -> Iterator[tuple[int, int]]:
+    """The arcs (p, q) of a tree that the released MBR decoder sees, the root's apart.
+
+    From a head child of several words it misses those to one word, and takes the word next to the head, in
+    the child's direction, for the head of longer children.
+    """
+    for node in tree.subtrees():
+        if node.child is None:
+            continue
+        p, q = node.p, node.child.p
+        head_is_phrase, child_is_phrase = node.head_child.child is not None, node.child.child is not None
+        if not head_is_phrase:
+            yield p, q
+        elif child_is_phrase:
+            yield (p + 1 if p < q else p - 1), q
+
+
+@every_marginals
+def test_posteriors_of_a_batch_are_those_of_each_sentence(marginals):
+    lengths = torch.tensor([9, 2, 6])
+    rules = random_rules("compound-lexical", b=3, l=9, NT=17, PT=4, H=1, seed=3)
+    for legacy in (False, True):
+        batch = marginals(rules, lengths, legacy)
+        for n, length in enumerate(lengths.tolist()):
+            single = torch_marginals(one_sentence(rules, n, length), lengths[n : n + 1], legacy)
+            spans, arcs = batch.spans[n, : length + 1, : length + 1], batch.arcs[n, : length + 1, :length]
+            assert_all_close([batch.log_prob[n], spans, arcs], [single.log_prob[0], single.spans[0], single.arcs[0]])
+
+
+@every_marginals
+@pytest.mark.parametrize("legacy", [False, True])
+def test_posteriors_in_single_precision(marginals, legacy):
+    rules, lengths = random_rules("lexical", 1, 30, NT=3, PT=5, H=1, seed=2, scale=20.0, V=30), torch.tensor([30])
+    expected = torch_marginals(rules, lengths, legacy)
+    assert_all_close(list(marginals(single(rules), lengths, legacy)), list(expected), 1e-3)
+
+
+@every_marginals
+def test_an_impossible_sentence_has_no_posteriors(marginals):
+    rules = random_rules("lexical", b=2, l=4, NT=2, PT=2, H=1, seed=8)
+    rules.logp_w_X[0, 1] = -torch.inf
+    found = marginals(rules, torch.tensor([4, 4]))
+    assert found.log_prob[0] == -torch.inf
+    assert (found.spans[0] == 0).all()
+    assert (found.arcs[0] == 0).all()
+    assert found.spans[1].sum().item() == pytest.approx(3)
+
+
+@every_marginals
+def test_posteriors_sum_to_one(marginals):
     lengths = torch.tensor([9, 2, 6])
     rules = random_rules("lexical", b=3, l=9, NT=3, PT=4, H=1, seed=3)
-    marginals = lexical.marginals(rules, lengths)
-    torch.testing.assert_close(marginals.spans.sum((1, 2)), lengths - 1.0, check_dtype=False)
+    found = marginals(rules, lengths)
+    torch.testing.assert_close(found.spans.sum((1, 2)), lengths - 1.0, check_dtype=False)
     words = torch.arange(9) < lengths[:, None]
-    torch.testing.assert_close(marginals.arcs.sum(1), words.double())
-    torch.testing.assert_close(marginals.arcs[:, 0].sum(1), torch.ones(3).double())
-    assert (marginals.spans[1, :, 3:] == 0).all()
-    assert (marginals.arcs[1, 3:] == 0).all()
-    legacy = lexical.marginals(rules, lengths, legacy=True).arcs.sum(1)
+    torch.testing.assert_close(found.arcs.sum(1), words.double())
+    torch.testing.assert_close(found.arcs[:, 0].sum(1), torch.ones(3).double())
+    assert (found.spans[1, :, 3:] == 0).all()
+    assert (found.arcs[1, 3:] == 0).all()
+    legacy = marginals(rules, lengths, legacy=True).arcs.sum(1)
     assert (legacy[0] < 1).any()
     assert torch.allclose(legacy[1], words[1].double())  # two words: nothing to miss
 
@@ -180,8 +245,9 @@ def test_impossible_rules_leave_clean_gradients(inside):
     impossible = {
         name: x.masked_fill(torch.rand(x.shape, generator=generator) < 0.3, -torch.inf)
         for name, x in rules._asdict().items()
-        if name != "logsum_C"
     }
+    for name in ("word_C", "parent_C"):
+        impossible[name][..., -1] = getattr(rules, name)[..., -1]  # each rule has a child
     impossible["logp_w_X"][:, :, -1] = rules.logp_w_X[:, :, -1]  # each word has a preterminal
     impossible["logp_w_X"][0, 2, :3] = -torch.inf  # one has no nonterminal: it closes no phrase
     rules = rules._replace(**impossible)
@@ -234,6 +300,34 @@ def test_large_tables_are_the_same_in_both_implementations(grammar):
     expected = value_and_gradients(INSIDES["split-sum"], rules, lengths)
     assert_all_close(value_and_gradients(native_inside, rules, lengths), expected)
     assert_all_close(value_and_gradients(native_inside, single(rules), lengths), expected, 1e-4)
+
+
+@pytest.mark.parametrize("NT", [1, 16, 33])
+def test_kernel_of_whole_and_odd_cache_lines(NT):
+    rules, lengths = random_rules("lexical", b=2, l=6, NT=NT, PT=NT + 4, H=1, seed=3), torch.tensor([6, 5])
+    expected = value_and_gradients(INSIDES["split-sum"], rules, lengths)
+    assert_all_close(value_and_gradients(native_inside, rules, lengths), expected)
+    assert_all_close(value_and_gradients(native_inside, single(rules), lengths), expected, 1e-4)
+    posteriors = [list(find(rules, lengths)) for find in (native_marginals, torch_marginals)]
+    assert_all_close(*posteriors)
+
+
+@pytest.mark.parametrize("name", ["native", "split-sum"])
+@pytest.mark.parametrize("grammar", LEXICAL)
+def test_children_that_word_and_parent_disagree_on(name, grammar):
+    """Of each C, one of both says exp(-100) or less: the product of their separately scaled exponentials vanishes."""
+    rules, lengths = random_rules(grammar, b=2, l=5, NT=3, PT=5, H=1, seed=6), torch.tensor([5, 4])
+    low = torch.arange(8) % 2 * -100.0
+    disagreeing = rules._replace(word_C=rules.word_C + low, parent_C=rules.parent_C - 100.0 - low)
+    agreeing = value_and_gradients(naive_inside, rules, lengths)
+    assert_all_close(value_and_gradients(INSIDES[name], disagreeing, lengths), agreeing)
+    assert_all_close(value_and_gradients(INSIDES[name], single(disagreeing), lengths), agreeing, 1e-4)
+    sharp = rules._replace(word_C=300 * rules.word_C, parent_C=300 * rules.parent_C)
+    expected = value_and_gradients(naive_inside, sharp, lengths)
+    assert_all_close(value_and_gradients(INSIDES[name], sharp, lengths), expected)
+    exact = rules._replace(word_C=sharp.word_C.round(), parent_C=sharp.parent_C.round())  # the same in float32
+    expected = value_and_gradients(naive_inside, exact, lengths)
+    assert_all_close(value_and_gradients(INSIDES[name], single(exact), lengths), expected, 1e-4)
 
 
 @pytest.mark.parametrize("words", [1, 6])

@@ -14,7 +14,7 @@ from nbl.bench.random_rules import GRAMMARS, detached, random_rules, single
 from nbl.decode import DECODERS, decode
 from nbl.grammars import BINDINGS
 from nbl.inside import bilexical, inside, lexical, marginals, naive, pcfg, rank
-from nbl.models.nlpcfg import logsum_of_pairs
+from nbl.rules import logsum_of_pairs
 from nbl.run import Adam
 from nbl.train import clipped_step
 
@@ -203,6 +203,8 @@ def test_sums_over_pairs_of_far_apart_logits():
     torch.testing.assert_close(found.item(), (word + parent).detach().double().logsumexp(-1).item())
     (gradient,) = torch.autograd.grad(found.sum(), word)
     torch.testing.assert_close(gradient, (word + parent).detach().softmax(-1))
+    farther = logsum_of_pairs(10 * word, 10 * parent)  # beyond the range of a double
+    torch.testing.assert_close(farther.item(), (10 * (word + parent)).detach().double().logsumexp(-1).item())
 
 
 # ---------------------------------------------------------------- devices

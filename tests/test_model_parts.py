@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbl.models.nlpcfg import logsum_of_pairs
 from nbl.models.parts import JoinedLinear
 from nbl.models.softmax import log_softmax_at
+from nbl.rules import logsum_of_pairs
 
 
 @settings(max_examples=30, deadline=None)

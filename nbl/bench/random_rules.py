@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import torch
 from torch import Tensor
 
@@ -41,8 +43,7 @@ def random_rules(grammar: str, b: int, l: int, NT: int, PT: int, H: int, seed: i
         w_X = log_softmax(logits(S, V))[:, words].permute(1, 2, 0)
         BD_Aw = log_softmax(logits(b, l, NT, 2, S), 2)
         word_C, parent_C = logits(b, l, 2, S, S), logits(n, NT, 2, S, S)
-        logsum_C = (word_C[:, :, None] + parent_C[:, None]).logsumexp(-1)
-        return LexicalRules(log_softmax(logits(n, NT)), w_X, BD_Aw, word_C, parent_C, logsum_C)
+        return LexicalRules(log_softmax(logits(n, NT)), w_X, BD_Aw, parent_C, word_C)
     D_B, D_C, D_w = (2 if grammar == binding else 1 for binding in ("D-B", "D-C", "D-wq"))
     w_A = log_softmax(logits(NT, V))[:, words].permute(1, 2, 0)
     H_Aw = log_softmax(logits(b, l, NT, H))
@@ -68,6 +69,8 @@ def count_rules(rules):
         return ones._replace(
             logp_R_A=ones.logp_R_A - torch.tensor(float(rules.logp_R_A.shape[-1]), dtype=torch.float64).log()
         )
+    if isinstance(rules, LexicalRules):  # p(C | A, B, D, w) is normalised, whatever the logits are
+        return ones._replace(logp_BD_Aw=ones.logp_BD_Aw + log(rules.word_C.shape[-1]))
     return ones
 
 

@@ -20,8 +20,9 @@ def decode(rules: Rules, lengths: Tensor, decoder: str = "mbr", legacy: bool = F
     """One tree per sentence; lengths [b], each at least 2.
 
     "mbr" maximises the expected number of right spans and that of right heads; "cyk" finds the most
-    probable tree, and labels it. `legacy` repeats the errors of the released NL-PCFG decoders: MBR loses
-    some arcs (`nbl.inside.lexical.marginals`), CYK the root's word (`nbl.decode.cyk`).
+    probable tree, and labels it. `legacy` repeats the errors of the released NL-PCFG decoders: MBR misses some
+    arcs and gives others to the wrong head (`nbl.inside.lexical.marginals`), CYK forgets the root's word
+    (`nbl.decode.cyk`).
     """
     if decoder not in DECODERS:
         raise UserError(f"unknown decoder {decoder!r}: choose one of {', '.join(DECODERS)}.")

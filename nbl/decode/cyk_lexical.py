@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nbl.decode.maxplus import maxplus_
-from nbl.rules import LEFT, RIGHT, LexicalRules
+from nbl.rules import LEFT, RIGHT, LexicalRules, logsum_of_pairs
 
 
 class LexicalSentence:
@@ -28,9 +28,10 @@ class LexicalSentence:
         # R_word[p, q, B, A] = max_C log p(B, C, D, w_q | A, w_p), where D follows from p and q
         self.R = root.new_empty(2, l, NT, NT + 1, NT)
         self.R_word = root.new_full((l, l, NT + 1, NT), -torch.inf)
+        logsum_C = logsum_of_pairs(rules.word_C[b : b + 1, :l], parent_C[None])[0]
         parent_C = parent_C.permute(1, 3, 2, 0).contiguous()  # D C B A
         for p in range(l):
-            rest = (rules.logp_BD_Aw[b, p] - rules.logsum_C[b, p]).permute(1, 2, 0)  # D B A
+            rest = (rules.logp_BD_Aw[b, p] - logsum_C[p]).permute(1, 2, 0)  # D B A
             rule = parent_C + rules.word_C[b, p].transpose(1, 2)[..., None] + rest[:, None]
             rule = torch.cat([rule[:, :, :NT], rule[:, :, NT:].amax(2, keepdim=True)], dim=2)
             self.R[:, p] = rule[:, :NT]

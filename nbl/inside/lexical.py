@@ -46,22 +46,31 @@ def inside(rules: LexicalRules, lengths: Tensor, cache: str = "split-sum", allow
     """
     if cache not in CACHES:
         raise ValueError(f"cache is {cache!r}; it must be one of {CACHES}")
-    tables = chart_rules(rules, lengths)
-    if allow_native and cache == "split-sum" and tables.R.device.type == "cpu" and load("lexical", tables.R.dtype):
-        return _NativeLogProb.apply(lengths, *tables)
-    return _LogProb.apply(cache, lengths, *tables)
+    if cache == "split-sum" and allow_native and _is_native(rules):
+        return _NativeLogProb.apply(lengths, *lexical_native.tables(rules))
+    return _LogProb.apply(cache, lengths, *chart_rules(rules, lengths))
 
 
-def marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False) -> Marginals:
+@torch.no_grad()
+def marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False, allow_native: bool = True) -> Marginals:
     """Posteriors of spans and arcs.
 
-    `legacy`: arc posteriors as in the released code, which misses the arcs from a head child of two or
-    more words to a child of one word.
+    `legacy` repeats two errors of the released code in the arcs from a head child of two or more words: those to a
+    child of one word are missing, and those to a longer child are given to the neighbour of the head word on
+    the child's side.
     """
-    with torch.no_grad():
-        chart = _Chart("split-sum", lengths, chart_rules(rules, lengths))
-        outside = _Outside(chart, torch.ones_like(chart.log_prob), arcs="legacy" if legacy else "all")
+    if allow_native and _is_native(rules):
+        solution = lexical_native.solve(lexical_native.tables(rules), lengths, posteriors=True, legacy=legacy)
+        assert solution.spans is not None
+        return Marginals(solution.log_Z, solution.spans, solution.arcs)
+    chart = _Chart("split-sum", lengths, chart_rules(rules, lengths))
+    outside = _Outside(chart, torch.ones_like(chart.log_prob), arcs="legacy" if legacy else "all")
     return Marginals(chart.log_prob, outside.span_mass, outside.arcs())
+
+
+def _is_native(rules: LexicalRules) -> bool:
+    """Whether the native kernel can do these."""
+    return rules.word_C.device.type == "cpu" and load("lexical", rules.word_C.dtype) is not None
 
 
 class _LogProb(torch.autograd.Function):
@@ -77,26 +86,23 @@ class _LogProb(torch.autograd.Function):
 
 
 class _NativeLogProb(torch.autograd.Function):
-    """The forward call runs the outside pass as well where a gradient is needed: backward is a multiplication."""
+    """The forward call runs the outside pass as well where a gradient is needed, and keeps the gradient of every
+    sentence: backward is a weighted sum."""
 
     @staticmethod
     def forward(ctx, lengths: Tensor, *rules: Tensor) -> Tensor:
-        log_prob, gradients = lexical_native.solve(ChartRules(*rules), lengths, any(ctx.needs_input_grad))
-        ctx.save_for_backward(*gradients.values())
-        return log_prob
+        ctx.shared = [len(factor) < len(lengths) for factor in rules]
+        solution = lexical_native.solve(LexicalRules(*rules), lengths, gradients=any(ctx.needs_input_grad))
+        if solution.gradients is not None:
+            ctx.save_for_backward(*solution.gradients)
+        return solution.log_Z
 
     @staticmethod
     @once_differentiable
     def backward(ctx, weight: Tensor) -> tuple[Tensor | None, ...]:
-        twice = torch.cat([weight, weight])
-        d_logp_A_S, d_logp_w_C, d_leaf, *of_heads = ctx.saved_tensors
-        of_words = [twice[:, None, None] * d for d in (d_logp_w_C, d_leaf)]
-        return (
-            None,
-            weight[:, None] * d_logp_A_S,
-            *of_words,
-            None,
-            *(twice.view(-1, *[1] * (d.dim() - 2)) * d for d in of_heads),
+        return None, *(
+            torch.tensordot(weight[None], d, 1) if shared else weight.view(-1, *[1] * (d.dim() - 1)) * d
+            for shared, d in zip(ctx.shared, ctx.saved_tensors, strict=True)
         )
 
 
@@ -304,13 +310,13 @@ class _Outside:
             head = head.view(N, n, -1, H, NT).transpose(2, 3)
             d_child = head @ d_Q.view(N, n, H, NT, NT)  # now of each head, [2b, i, h, v, C]
             for v, d_child_v in zip(widths, d_child.unbind(3), strict=True):
-                self._add_arcs(w, v, d_child_v[:, :, :v])
+                self._add_arcs(w, v, d_child_v[:, :, :v], shift=1 if self.arc_kind == "legacy" else 0)
 
-    def _add_arcs(self, w: int, v: int, d_child: Tensor) -> None:
+    def _add_arcs(self, w: int, v: int, d_child: Tensor, shift: int = 0) -> None:
         """Arcs from the heads of the first v words of a span of width w to those of the others; d_child is the
-        gradient of closed from each head, [2b, i, h, C]."""
+        gradient of closed from each head, [2b, i, h, C]. They are given to the word `shift` after the head."""
         n = d_child.shape[1]
-        self.arc_mass[:, :n, :v, v:w] += d_child @ self.parts[w - v][:, v : v + n].mT
+        self.arc_mass[:, :n, shift : v + shift, v:w] += d_child @ self.parts[w - v][:, v : v + n].mT
 
 
 def _bounded(gradient: Tensor) -> Tensor:

@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import ctypes
-from math import log
+from typing import NamedTuple
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nbl import native
-from nbl.inside.lexical_rules import ChartRules
+from nbl.rules import LexicalRules
 
-OF_SENTENCES = ("logp_A_S", "logp_w_C", "leaf", "log_leaf")  # the tables that begin with an axis b or 2b
-WITH_GRADIENT = tuple(name for name in ChartRules._fields if name != "log_leaf")  # which is a scale
+LINE_BYTES = 64  # kLineBytes of nbl/native/dense.h
 
 
-def solve(rules: ChartRules, lengths: Tensor, gradients: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
-    """log p(w) of each sentence, [b], and if wanted its gradients by the name of the table.
+class Solution(NamedTuple):
+    """What the kernel returns; all but log_Z where asked for."""
 
-    Those of words and leaves have all of it in the first half of their axis 2b.
-    """
-    b, NT = rules.logp_A_S.shape
-    _, l, PT = rules.leaf.shape
-    tables = {name: table.detach().contiguous() for name, table in rules._asdict().items()}
-    tables["log_leaf"] = (tables["log_leaf"] / log(2)).round_()  # as an exponent of two
-    log_prob = tables["logp_A_S"].new_zeros(b)
-    derivatives = {name: torch.zeros_like(tables[name]) for name in WITH_GRADIENT} if gradients else {}
+    log_Z: Tensor  # [b]
+    gradients: LexicalRules | None = None  # d log_Z[b] / d factor; all factors have an axis b
+    spans: Tensor | None = None  # [b, i, j]   posteriors of spans and arcs, as in Marginals
+    arcs: Tensor | None = None  # [b, h, q]
+
+
+def tables(rules: LexicalRules) -> LexicalRules:
+    """The rules as the kernel reads them: parent_C is [1|b, D, B, C, A], with A padded to whole cache lines."""
+    line = LINE_BYTES // rules.parent_C.element_size()
+    parent_C = F.pad(rules.parent_C.permute(0, 2, 3, 4, 1), (0, -rules.parent_C.shape[1] % line))
+    return rules._replace(parent_C=parent_C)
+
+
+def solve(
+    rules: LexicalRules, lengths: Tensor, gradients: bool = False, posteriors: bool = False, legacy: bool = False
+) -> Solution:
+    """log p(w) of the `tables` of rules and, on request, its gradients or the posteriors, those of arcs with the
+    released code's errors if `legacy`. Padding words count for nothing, and their gradients are 0."""
+    factors = [factor.detach().contiguous() for factor in rules]
+    b, l, S = rules.logp_w_X.shape
+    NT = rules.logp_A_S.shape[1]
+    log_Z = rules.word_C.new_empty(b)
+    derivatives = [factor.new_empty(b, *factor.shape[1:]) for factor in factors] if gradients else [None] * len(factors)
+    spans, arcs = (log_Z.new_zeros(b, l + 1, n) if posteriors else None for n in (l + 1, l))
 
     def problem(k: int, length: int) -> _Problem:
-        inputs = [_row(name, table, k) for name, table in tables.items()]
-        results = [_row(name, derivatives.get(name), k) for name in WITH_GRADIENT]
-        return _Problem(length, l, b, k, NT, PT, *map(native.pointer, (*inputs, log_prob[k], *results)))
+        inputs = [factor[k % len(factor)] for factor in factors]
+        results = [None if result is None else result[k] for result in (log_Z, *derivatives, spans, arcs)]
+        return _Problem(length, l, NT, S - NT, legacy, *map(native.pointer, (*inputs, *results)))
 
-    native.solve_all("lexical", log_prob.dtype, [problem(*item) for item in enumerate(lengths.tolist())])
-    return log_prob, derivatives
-
-
-def _row(name: str, table: Tensor | None, k: int) -> Tensor | None:
-    return table[k] if table is not None and name in OF_SENTENCES else table
+    native.solve_all("lexical", log_Z.dtype, [problem(*item) for item in enumerate(lengths.tolist())])
+    return Solution(log_Z, LexicalRules(*derivatives) if gradients else None, spans, arcs)
 
 
 class _Problem(ctypes.Structure):
-    """struct Problem of nbl/native/lexical.cpp."""
+    """struct Problem of nbl/native/heads.h."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("length", "l", "b", "sentence", "NT", "PT")),
-        *((name, ctypes.c_void_p) for name in (*ChartRules._fields, "log_prob")),
-        *((f"d_{name}", ctypes.c_void_p) for name in WITH_GRADIENT),
-        ("scratch", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("length", "l", "A", "PT", "legacy")),
+        *((name, ctypes.c_void_p) for name in (*LexicalRules._fields, "log_Z")),
+        *((f"d_{name}", ctypes.c_void_p) for name in LexicalRules._fields),
+        *((name, ctypes.c_void_p) for name in ("spans", "arcs", "scratch")),
     ]

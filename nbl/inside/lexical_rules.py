@@ -36,7 +36,7 @@ def chart_rules(rules: LexicalRules, lengths: Tensor) -> ChartRules:
     logp_w_C, logp_w_T = mirrored(logp_w_X).split([NT, S - NT], 2)
     log_leaf = (logp_w_T.detach().amax(2) / log(2)).ceil() * log(2)  # a power of two
     leaf = (logp_w_T - finite(log_leaf)[..., None]).exp()
-    head = (rules.logp_BD_Aw - rules.logsum_C).masked_fill(padding[:, :, None, None, None], -torch.inf)
+    head = rules.logp_BD_Aw.masked_fill(padding[:, :, None, None, None], -torch.inf)
     head = torch.cat([head[:, :, :, LEFT], head[:, :, :, RIGHT].flip(1)])
     word = torch.cat([rules.word_C[:, :, LEFT], rules.word_C[:, :, RIGHT].flip(1)])
     of_heads = _RulesOfHeads.apply(head, word, rules.parent_C, leaf)
@@ -44,7 +44,8 @@ def chart_rules(rules: LexicalRules, lengths: Tensor) -> ChartRules:
 
 
 class _RulesOfHeads(torch.autograd.Function):
-    """R, E and T of p(B, C, D | A, w_p) = exp(head[2b, p, A, B] + word[2b, p, B, C] + parent[1|b, A, D, B, C]).
+    """R, E and T of p(B, C, D | A, w_p) = exp(head[2b, p, A, B]) p(C | A, B, D, w_p), where the logits of C are
+    word[2b, p, B, C] + parent[1|b, A, D, B, C].
 
     The rules of all heads of a batch together are large. A portion that fits into a processor's cache is cheaper
     to recompute than to keep.
@@ -58,7 +59,7 @@ class _RulesOfHeads(torch.autograd.Function):
         E = head.new_empty(l, N, l, NT * NT)
         T = head.new_empty(l, N, NT, S)
         for n, p in _portions(head):
-            rule = (word[n, p, None] + _parent_of(n, parent, N)).add_(head[n, p, :, :, None]).exp_()
+            rule = _children(n, p, word, parent, N).mul_(head[n, p, :, :, None].exp())
             R[p, n] = rule[:, :, :NT, :NT]
             E[p, n] = leaf[n] @ rule[:, :, :NT, NT:].flatten(1, 2).mT
             T[p, n] = rule[:, :, NT:].sum(2)
@@ -72,7 +73,8 @@ class _RulesOfHeads(torch.autograd.Function):
         d_R, d_E = d_R.view(l, N, NT, NT, NT), d_E.flatten(3)
         d_head, d_word, d_parent, d_leaf = map(torch.zeros_like, ctx.saved_tensors)
         for n, p in _portions(head):
-            rule = (word[n, p, None] + _parent_of(n, parent, N)).add_(head[n, p, :, :, None]).exp_()
+            p_C = _children(n, p, word, parent, N)
+            rule = p_C * head[n, p, :, :, None].exp()
             d_logp = torch.empty_like(rule)
             d_logp[:, :, :NT, :NT] = d_R[p, n]
             d_logp[:, :, :NT, NT:] = (d_E[p, n].mT @ leaf[n]).unflatten(1, (NT, NT))
@@ -80,6 +82,7 @@ class _RulesOfHeads(torch.autograd.Function):
             d_leaf[n] += (d_E[p, n] @ rule[:, :, :NT, NT:].flatten(1, 2)).sum(0)
             d_logp *= rule
             d_head[n, p] = d_logp.sum(3)
+            d_logp.addcmul_(p_C, d_head[n, p, :, :, None], value=-1)
             d_word[n, p] = d_logp.sum(1)
             for d_logp_p in d_logp:
                 _parent_of(n, d_parent, N).add_(d_logp_p)
@@ -98,3 +101,8 @@ def _portions(head: Tensor, size: int = 2**18) -> Iterator[tuple[int, slice]]:
 def _parent_of(n: int, parent: Tensor, N: int) -> Tensor:
     """parent [1|b, A, D, B, C] of sentence n of the 2b, [A, B, C]."""
     return parent[n % len(parent), :, LEFT if n < N // 2 else RIGHT]
+
+
+def _children(n: int, p: slice, word: Tensor, parent: Tensor, N: int) -> Tensor:
+    """p(C | A, B, D, w_p) of the heads p of sentence n of the 2b, [p, A, B, C]."""
+    return (word[n, p, None] + _parent_of(n, parent, N)).softmax(-1)

@@ -44,15 +44,26 @@ class NLPCFG(CompoundGrammar):
 
     def rules_given(self, words: Tensor, z: Tensor) -> LexicalRules:
         z = z[:, None]
-        w = F.embedding(words, self.w_w)
+        # On a CPU the factors of a word are computed once, unless each sentence has a z of its own. Elsewhere they are
+        # at every position: finding the distinct words would make the host wait for the device.
+        distinct, position = words, None
+        if words.device.type == "cpu" and self.inference is None:
+            distinct, position = words.unique(return_inverse=True)
+            distinct = distinct[None]
+        w = F.embedding(distinct, self.w_w)
         word_C, parent_C = self.logits_C(w, z)
+        logp_BD_Aw = self.p_BD_Aw(w[:, :, None], self.u_A, z[:, None]).unflatten(-1, (2, self.S))
+        if position is not None:
+            logp_BD_Aw, word_C = (
+                factor.squeeze(0).index_select(0, position.flatten()).unflatten(0, words.shape)
+                for factor in (logp_BD_Aw, word_C)
+            )
         return LexicalRules(
             logp_A_S=self.p_A_S(self.u_S, z).squeeze(1),
             logp_w_X=self.p_w_X.at(words, self.u_X, z),
-            logp_BD_Aw=self.p_BD_Aw(w[:, :, None], self.u_A, z[:, None]).unflatten(-1, (2, self.S)),
-            word_C=word_C,
+            logp_BD_Aw=logp_BD_Aw,
             parent_C=parent_C,
-            logsum_C=logsum_of_pairs(word_C, parent_C),
+            word_C=word_C,
         )
 
     def logits_C(self, w: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,16 +75,3 @@ class NLPCFG(CompoundGrammar):
             parent.append(of_A + of_z + layer.bias)
         word_C, parent_C = (torch.stack(logits, 2).unflatten(3, (self.S, self.S)) for logits in (word, parent))
         return word_C, parent_C
-
-
-def logsum_of_pairs(word_C: Tensor, parent_C: Tensor) -> Tensor:
-    """log sum_C exp(word_C + parent_C), [b, p, A, D, B], as a matrix product of exponentials.
-
-    Each factor is scaled by its maximum. In float64, in which the product vanishes only where every C is 700
-    or more below those maxima; in float32 it would be 87, which sharp rules reach.
-    """
-    word, parent = word_C.double(), parent_C.double()
-    top_w, top_A = (logits.detach().amax(-1, keepdim=True) for logits in (word, parent))
-    # b p D B C, b A D B C -> b p A D B
-    total = torch.einsum("bpdxc,badxc->bpadx", (word - top_w).exp(), (parent - top_A).exp())
-    return (total.log() + top_w.squeeze(-1)[:, :, None] + top_A.squeeze(-1)[:, None]).to(word_C.dtype)
