@@ -44,10 +44,10 @@ class Sentence : public Outside {
                 for (int j = 1; j <= l; j++)
                     for (int i = 0; i < j; i++) {
                         for (int p = 0; p < i; p++)
-                            parents_left<L>(head(c, p), i, j, {0, p}).store(dK_by_head.at(c, p));
+                            parents_left<L>(c, p, i, j).store(dK_by_head.at(c, p));
                         if (i > 0) add_arcs(c, LEFT, i, j, {0, i - 1});
                         for (int p = j; p < l; p++)
-                            parents_right<L>(head(c, p), i, j, {p + 1, l}).store(dK_by_head.at(c, p));
+                            parents_right<L>(c, p, i, j).store(dK_by_head.at(c, p));
                         if (j < l) add_arcs(c, RIGHT, i, j, {j, l - 1});
                     }
             });

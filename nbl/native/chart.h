@@ -7,7 +7,14 @@
 
 #include <initializer_list>
 
-constexpr int kBand = 4;  // widths that are worked on together
+constexpr int kBand = 4;                                           // widths that are worked on together
+constexpr int kTogether = kVectorBytes == kLineBytes ? kBand : 1;  // as far as there are registers for their sums
+
+// f(width, T) for the widths from `low` to `high`, T at a time
+template <class F> NBL_INLINE void in_blocks(int low, int high, F f) {
+    for (int width = low; width <= high; width += kTogether)
+        with_count<kTogether>(high - width + 1, [&](auto T) { f(width, T); });
+}
 
 // What Python passes (bilexical_native.py). Tables and gradients are laid out as in bilexical_torch.Tables; gradients
 // and posteriors are zero at the start, and null where not wanted.
@@ -33,12 +40,17 @@ class Chart : public Scratch {
 
     Panels w, W, B, C, leaf_B, leaf_C;           // the tables; rows: [D][q], [p][A], [D][A], [D][A], [D], [D]
     Real *Wt, *Bt, *Ct;                          // the same with the symbols innermost: [p][H][Ap], [D][H][Ap]
-    Panels X, I, K, word_sums;                   // rows: see X_at, I_at, K_row; word_sums is T, [D][C]
+    Panels X, I, K;                              // rows: see X_at, I_at, K_row
     Real *s, *f_left, *f_right;                  // see s_at, split_factors
+    int *first_row;                              // [i][j], see row
     int *I_scale, *K_scale, *X_scale;            // [i][j]
     int *s_exponent, *K_exponent;                // [i][j], of what s and K were divided by
-    Panels dX, dI, dK, d_word_sums;              // rows: as above; see dI_row
-    Real *ds, *d_word_sums_t, *f_head, *f_other; // see ds_at, derive_words, parent_factors
+    Real* scaled;                                // see scaled_at
+    const Real** operands;                       // what a sum over splits runs over
+    Panels dI, dK;                               // rows: see dI_at, K_row
+    Real *ds, *d_word_sums;                      // see s_at, derive_words
+    Real *s_of_word, *d_of_word;                 // see derive_w_and_C
+    bool* mild;                                  // [i][j], whether sums of dX I are in range
     Panels dW, dB, dC, d_leaf_B, d_leaf_C, dw;   // rows: as those of the tables
     Panels dK_by_head, K_by_word;                // rows: [p], [q]
     Real *K_by_word_t, *counts;                  // see add_arcs
@@ -46,7 +58,7 @@ class Chart : public Scratch {
     Panels take_panels(size_t rows) { return {take(rows * panels * kPanel), rows}; }
 
     void layout() {
-        const size_t cells = (l + 1) * (l + 1), rows = row(l, 0, l + 1), widest = (l + 1) * (l + 1) / 4;
+        const size_t cells = (l + 1) * (l + 1), rows = row_by_width(l, 0, l + 1, 0), widest = (l + 1) * (l + 1) / 4;
         w = take_panels(D_w * l);
         Wt = take(size_t(l) * H * Ap);
         W = take_panels(l * A);
@@ -57,21 +69,22 @@ class Chart : public Scratch {
         X = take_panels(rows);
         I = take_panels(D_B * rows);
         K = take_panels(2 * cells);
-        word_sums = take_panels(D_w * A);
         s = take(rows * Ap);
-        for (int** table : {&I_scale, &K_scale, &X_scale, &s_exponent, &K_exponent}) *table = take<int>(cells);
+        for (int** table : {&first_row, &I_scale, &K_scale, &X_scale, &s_exponent, &K_exponent})
+            *table = take<int>(cells);
         f_left = take(cells * (l + 1));
         f_right = take(cells * (l + 1));
+        scaled = take(kBand * (l + 1) * kPanel);
+        operands = take<const Real*>(2 * (l + 1));
         if (!outside_wanted) return;
         Bt = take(D_B * H * Ap);
         Ct = take(D_C * H * Ap);
         ds = take(rows * Ap);
-        dX = problem.d_H_Aw ? take_panels(rows) : X;
-        f_head = take(cells * (l + 1));
-        f_other = take(cells * (l + 1));
+        mild = take<bool>(cells);
         dI = take_panels((kBand * widest + l) * D_B);
-        d_word_sums = take_panels(D_w * A);
-        d_word_sums_t = take(D_w * kPanel * Ap);
+        d_word_sums = take(kPanel * Ap);
+        s_of_word = take(widest * Ap);
+        d_of_word = take(A * kPanel);
         dK = take_panels(2 * cells);  // from here on: zero at the start of the outside pass
         dW = take_panels(l * A);
         dB = take_panels(D_B * A);
@@ -90,41 +103,26 @@ class Chart : public Scratch {
     int states(int panel) const { return min(kPanel, H - panel * kPanel); }    // of H
 
     int cell(int i, int j) const { return i * (l + 1) + j; }
-    // The rows of a head p are a block [i][j], i <= p < j, so that sums over k run along a row or a column of it.
-    size_t row(int p, int i, int j) const {
-        const size_t before = size_t(p) * (p + 1) * (3 * l - 2 * p + 2) / 6;  // sum over p' < p of (p' + 1) (l - p')
-        return before + size_t(i) * (l - p) + (j - p - 1);
+    // Of s and all that follows from it: by width, then [i][p], so that the heads of a span are neighbours. The head 0
+    // stands for the place from which the rows of a span are counted, whether it is in the span or not.
+    ptrdiff_t row(int i, int j, int p) const { return first_row[cell(i, j)] + p; }
+    Real* X_at(int c, int i, int j, int p) const { return X.at(c, 0) + row(i, j, p) * kPanel; }
+    Real* I_at(int c, int D, int i, int j, int p) const {
+        return I.at(c, D_B == 2 && D == RIGHT ? X.rows : 0) + row(i, j, p) * kPanel;
     }
-    Real* X_at(int c, int p, int i, int j) const { return X.at(c, row(p, i, j)); }
-    Real* dX_at(int c, int p, int i, int j) const { return dX.at(c, row(p, i, j)); }
-    Real* I_at(int c, int D, int p, int i, int j) const { return I.at(c, (D_B == 2 ? D : 0) * X.rows + row(p, i, j)); }
+    Real* s_at(int i, int j, int p) const { return s + row(i, j, p) * Ap; }
+    Real* ds_at(int i, int j, int p) const { return ds + row(i, j, p) * Ap; }
+    // of a band of widths from `low` on, [row][D]
+    Real* dI_at(int c, int low, int i, int j, int p) const {
+        return dI.at(c, 0) + (row(i, j, p) - row(0, low, 0)) * D_B * kPanel;
+    }
     // [j][i] for LEFT, [i][j] for RIGHT: the ways in which the split-sum runs
     size_t K_row(int D, int i, int j) const { return D == LEFT ? cell(j, i) : K.rows / 2 + cell(i, j); }
 
-    // One panel of the rows of a head, and of K: what the sums over splits read
-    struct Head {
-        int p;
-        size_t next_i;  // from the row of [i, j) to that of [i + 1, j); that of [i, j + 1) is the next one
-        Real *X, *dX, *I[2];
-        size_t next_K;  // from K of [k, j) to that of [k, j + 1), LEFT, or of [i, k) to that of [i + 1, k), RIGHT
-        Real* K[2];
+    // One panel of f K for the terms of up to kBand sums: row n of sum t
+    Real* scaled_at(int t, int n) const { return scaled + (t * (l + 1) + n) * kPanel; }
 
-        NBL_INLINE ptrdiff_t at(int i, int j) const { return i * ptrdiff_t(next_i) + ptrdiff_t(j - p - 1) * kPanel; }
-        NBL_INLINE Real* K_left(int i, int j) const { return K[LEFT] + j * ptrdiff_t(next_K) + i * kPanel; }
-        NBL_INLINE Real* K_right(int i, int j) const { return K[RIGHT] + i * ptrdiff_t(next_K) + j * kPanel; }
-    };
-    Head head(int c, int p) const {
-        const size_t next_i = size_t(l - p) * kPanel, next_K = size_t(l + 1) * kPanel;
-        return {p, next_i, X_at(c, p, 0, p + 1), outside_wanted ? dX_at(c, p, 0, p + 1) : nullptr,
-                {I_at(c, LEFT, p, 0, p + 1), I_at(c, RIGHT, p, 0, p + 1)}, next_K,
-                {K.at(c, K_row(LEFT, 0, 0)), K.at(c, K_row(RIGHT, 0, 0))}};
-    }
     int lines(int c) const { return columns(c) / kLine; }
-
-    size_t s_row(int i, int j, int p) const { return row_by_width(l, i, j, p); }
-    Real* s_at(int i, int j, int p) const { return s + s_row(i, j, p) * Ap; }
-    Real* ds_at(int i, int j, int p) const { return ds + row(p, i, j) * Ap; }
-    size_t dI_row(int p, int i, int j, int low) const { return (s_row(i, j, p) - s_row(0, low, 0)) * D_B; }
 
     void pad(Panels to, const Real* from, int outer, int D_size) const {  // [outer][D][H] to rows [D][outer]
         for (int o = 0; o < outer; o++)
@@ -143,22 +141,35 @@ class Chart : public Scratch {
                     std::memcpy(to + c * kPanel, from.at(c, D * outer + o), states(c) * sizeof(Real));
     }
 
-    void transpose(Real* to, const Real* from, size_t step) const {  // rows of H, a step apart, to [H][Ap]
-        for (int h = 0; h < H; h++)
-            for (int a = 0; a < Ap; a++) to[h * Ap + a] = a < A ? from[a * step + h] : Real(0);
+    void transpose_rows(Real* to, Panels from, int first) const {  // A rows of H to [H][Ap]
+        for (int c = 0; c < panels; c++)
+            for (int h = 0; h < states(c); h += kVector)
+                for (int a = 0; a < Ap; a += kVector) {
+                    Vector square[kVector];
+                    each<kVector>([&](int n) NBL_INLINED {
+                        square[n] = a + n < A ? *(const Vector*)(from.at(c, first + a + n) + h) : Vector{};
+                    });
+                    transpose(square);
+                    Real* const start = to + (c * kPanel + h) * Ap + a;
+                    each<kVector>([&](int n) NBL_INLINED {
+                        if (h + n < states(c)) *(Vector*)(start + n * Ap) = square[n];
+                    });
+                }
     }
 
     void pack() const {
+        for (int i = 0; i < l; i++)
+            for (int j = i + 1; j <= l; j++) first_row[cell(i, j)] = int(row_by_width(l, i, j, i)) - i;
         pad(w, problem.w_H, l, D_w);
         pad(W, problem.H_Aw, l * A, 1);
         pad(B, problem.B_H, A, D_B);
         pad(C, problem.C_H, A, D_C);
         pad(leaf_B, problem.leaf_B, 1, D_B);
         pad(leaf_C, problem.leaf_C, 1, D_C);
-        for (int p = 0; p < l; p++) transpose(Wt + size_t(p) * H * Ap, problem.H_Aw + size_t(p) * A * H, H);
+        for (int p = 0; p < l; p++) transpose_rows(Wt + size_t(p) * H * Ap, W, p * A);
         if (!outside_wanted) return;
-        for (int D = 0; D < D_B; D++) transpose(Bt + D * H * Ap, problem.B_H + D * H, D_B * H);
-        for (int D = 0; D < D_C; D++) transpose(Ct + D * H * Ap, problem.C_H + D * H, D_C * H);
+        for (int D = 0; D < D_B; D++) transpose_rows(Bt + D * H * Ap, B, D * A);
+        for (int D = 0; D < D_C; D++) transpose_rows(Ct + D * H * Ap, C, D * A);
     }
 
     void unpack() const {

@@ -11,7 +11,8 @@
 #include <cstring>
 #include <type_traits>
 
-#define NBL_INLINE inline __attribute__((always_inline))
+#define NBL_INLINED __attribute__((always_inline))  // a lambda
+#define NBL_INLINE inline NBL_INLINED
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
@@ -40,47 +41,88 @@ struct Panels {
     Real* at(int panel, size_t row) const { return start + (panel * rows + row) * kPanel; }
 };
 
+// Rows a step apart
+template <class R> struct Rows {
+    R* start;
+    ptrdiff_t step;
+    NBL_INLINE R* operator()(int m) const { return start + m * step; }
+};
+template <class R> Rows(R*, ptrdiff_t) -> Rows<R>;
+
 // c[m][n] (+)= sum_k a[m][k * a_step] b[k * b_step + n], for R rows m and V vectors from n on; K > 0
-template <int R, int V>
+//
+// One vector wide, the sums over even and odd k are taken apart: few sums at a time would wait for each other.
+template <int R, int V, int Chains = V == 1 ? 2 : 1>
 inline void tile(int n, int K, const Real* const* a, size_t a_step, const Real* b, size_t b_step, Real* const* c,
                  bool add) {
-    Vector sum[R][V];
+    Vector sum[R][V], odd[R][V];
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) sum[r][v] = Vector{};
+        for (int v = 0; v < V; v++) sum[r][v] = odd[r][v] = Vector{};
     int k = 0;
     do {  // at least once: else GCC would keep the sums in memory, too
         const auto row = (const Vector*)(b + k * b_step + n);
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) sum[r][v] += a[r][k * a_step] * row[v];
+        if (Chains == 1) continue;
+        if (++k == K) break;
+        const auto next = (const Vector*)(b + k * b_step + n);
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) odd[r][v] += a[r][k * a_step] * next[v];
     } while (++k < K);
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) {
             const auto out = (Vector*)(c[r] + n) + v;
+            if (Chains == 2) sum[r][v] += odd[r][v];
             *out = add ? *out + sum[r][v] : sum[r][v];
         }
 }
 
-template <int R>
+// R rows of a product: columns in tiles of up to `Most` vectors, as even as can be
+template <int R, int Most>
 void tiles(int N, int K, const Real* const* a, size_t a_step, const Real* b, size_t b_step, Real* const* c, bool add) {
-    int n = 0;
-    for (; n + 2 * kVector <= N; n += 2 * kVector) tile<R, 2>(n, K, a, a_step, b, b_step, c, add);
-    if (n < N) tile<R, 1>(n, K, a, a_step, b, b_step, c, add);
+    const int vectors = N / kVector, blocks = (vectors + Most - 1) / Most;
+    for (int v = 0, block = 0; block < blocks; block++) {
+        const int V = (vectors - v + blocks - block - 1) / (blocks - block);
+        if constexpr (Most >= 4) {
+            if (V == 4) tile<R, 4>(v * kVector, K, a, a_step, b, b_step, c, add);
+            if (V == 3) tile<R, 3>(v * kVector, K, a, a_step, b, b_step, c, add);
+        }
+        if constexpr (Most >= 2) {
+            if (V == 2) tile<R, 2>(v * kVector, K, a, a_step, b, b_step, c, add);
+        }
+        if (V == 1) tile<R, 1>(v * kVector, K, a, a_step, b, b_step, c, add);
+        v += V;
+    }
+}
+
+// f(N) with a number from 1 to Most as a constant
+template <int Most, class F> NBL_INLINE void with_count(int n, F f) {
+    if constexpr (Most > 1) {
+        if (n < Most) return with_count<Most - 1>(n, f);
+    }
+    f(std::integral_constant<int, Most>());
+}
+
+template <int MaxRows, int MaxVectors, class RowA, class RowC>
+void product(bool add, int M, int N, int K, RowA a, size_t a_step, const Real* b, size_t b_step, RowC c) {
+    const int blocks = (M + MaxRows - 1) / MaxRows;
+    for (int m = 0, block = 0; block < blocks; block++) {
+        const int R = (M - m + blocks - block - 1) / (blocks - block);  // as even as can be
+        const Real* rows_a[MaxRows];
+        Real* rows_c[MaxRows];
+        for (int r = 0; r < R; r++, m++) rows_a[r] = a(m), rows_c[r] = c(m);
+        with_count<MaxRows>(R, [&](auto rows) {
+            tiles<rows, MaxVectors>(N, K, rows_a, a_step, b, b_step, rows_c, add);
+        });
+    }
 }
 
 // C (+)= A B with M rows and N columns, N whole lines; a(m) and c(m) are the rows of A and C.
 template <class RowA, class RowC>
 void gemm(bool add, int M, int N, int K, RowA a, size_t a_step, const Real* b, size_t b_step, RowC c) {
-    constexpr int kRows = 6;  // with two vectors each, as many sums as registers hold
-    constexpr decltype(&tiles<1>) tiles_of[kRows] = {tiles<1>, tiles<2>, tiles<3>,
-                                                        tiles<4>, tiles<5>, tiles<6>};
-    const int blocks = (M + kRows - 1) / kRows;
-    for (int m = 0, block = 0; block < blocks; block++) {
-        const int R = (M - m + blocks - block - 1) / (blocks - block);  // as even as can be
-        const Real* rows_a[kRows];
-        Real* rows_c[kRows];
-        for (int r = 0; r < R; r++, m++) rows_a[r] = a(m), rows_c[r] = c(m);
-        tiles_of[R - 1](N, K, rows_a, a_step, b, b_step, rows_c, add);
-    }
+    constexpr int kVectors = kVectorBytes == 64 ? 4 : 2;
+    if (N == kVector) product<12, 1>(add, M, N, K, a, a_step, b, b_step, c);
+    else product<6, kVectors>(add, M, N, K, a, a_step, b, b_step, c);
 }
 
 // f(0), ..., f(N - 1), written out: what a loop adds to an array, GCC would keep in memory, not in registers
@@ -91,34 +133,63 @@ template <int N, class F> NBL_INLINE void each(F f) {
     }
 }
 
-// Sums of products f x y of rows of a panel, over the given number of cache lines
-template <int Lines> struct Sums {
+// Transposes a square of numbers: exchanges what differs in one bit of row and column, bit after bit.
+template <int Bit = 1> NBL_INLINE void transpose(Vector (&x)[kVector]) {
+    if constexpr (Bit < kVector) {
+        typedef std::conditional_t<sizeof(Real) == 4, int32_t, int64_t> Index;
+        typedef Index Indices __attribute__((vector_size(kVectorBytes)));
+        Indices low, high;
+        each<kVector>([&](int n) NBL_INLINED {
+            low[n] = n & Bit ? kVector + n - Bit : n;
+            high[n] = n & Bit ? kVector + n : n + Bit;
+        });
+        each<kVector>([&](int n) NBL_INLINED {
+            if (n & Bit) return;
+            const Vector a = x[n], b = x[n + Bit];
+            x[n] = __builtin_shuffle(a, b, low);
+            x[n + Bit] = __builtin_shuffle(a, b, high);
+        });
+        transpose<2 * Bit>(x);
+    }
+}
+
+// T sums of products x y[t] of rows of a panel, over the given number of cache lines; they share the operand x
+template <int Lines, int T = 1> struct Sums {
     static constexpr int V = Lines * kLineBytes / kVectorBytes;
-    Vector sum[V];
+    Vector sum[T][V];
 
     NBL_INLINE Sums() {
-        each<V>([&](int v) { sum[v] = Vector{}; });
+        each<T>([&](int t) { each<V>([&](int v) { sum[t][v] = Vector{}; }); });
     }
-    // n terms, whose operands are the given numbers of Real apart
-    NBL_INLINE void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step, const Real* f) {
-        for (; n > 0; n--, x += x_step, y += y_step, f++)
-            each<V>([&](int v) { sum[v] += *f * ((const Vector*)x)[v] * ((const Vector*)y)[v]; });
+    // n terms x(m) y[t](m); the rows of y are a step apart
+    template <class Row> NBL_INLINE void add(int n, Row x, const Real* const* y, ptrdiff_t y_step) {
+        const Real* rows[T];
+        each<T>([&](int t) NBL_INLINED { rows[t] = y[t]; });
+        for (int m = 0; m < n; m++) {
+            const auto row = (const Vector*)x(m);
+            each<V>([&](int v) NBL_INLINED {
+                const Vector shared = row[v];
+                each<T>([&](int t) NBL_INLINED { sum[t][v] += shared * ((const Vector*)rows[t])[v]; });
+            });
+            each<T>([&](int t) NBL_INLINED { rows[t] += y_step; });
+        }
     }
-    NBL_INLINE void add(int n, const Real* x, size_t x_step, const Real* y, size_t y_step) {
-        for (; n > 0; n--, x += x_step, y += y_step)
-            each<V>([&](int v) { sum[v] += ((const Vector*)x)[v] * ((const Vector*)y)[v]; });
+    // one term f x y of the one sum
+    NBL_INLINE void add(Real f, const Real* x, const Real* y) {
+        each<V>([&](int v) { sum[0][v] += f * ((const Vector*)x)[v] * ((const Vector*)y)[v]; });
     }
-    // out = keep * out + sum; out is not read where keep is 0
-    NBL_INLINE void store(Real* out, Real keep = 0) const {
-        if (keep == 0) each<V>([&](int v) { ((Vector*)out)[v] = sum[v]; });
-        else each<V>([&](int v) { ((Vector*)out)[v] = keep * ((Vector*)out)[v] + sum[v]; });
+    // out = keep * out + factor * sum[t]; out is not read where keep is 0
+    NBL_INLINE void store(Real* out, Real keep = 0, int t = 0, Real factor = 1) const {
+        if (keep == 0) each<V>([&](int v) { ((Vector*)out)[v] = factor * sum[t][v]; });
+        else each<V>([&](int v) { ((Vector*)out)[v] = keep * ((Vector*)out)[v] + factor * sum[t][v]; });
     }
 };
 
-// f(Lines) with the number of cache lines as a constant: loops over them are written out, and sums stay in registers
+// The same with the number of cache lines of a panel: loops over them are written out, and sums stay in registers. An
+// even number is made odd, which is half of the code: all rows have room for it.
 template <int Lines = kPanelBytes / kLineBytes, class F> NBL_INLINE void with_lines(int lines, F f) {
-    if constexpr (Lines > 1) {
-        if (lines < Lines) return with_lines<Lines - 1>(lines, f);
+    if constexpr (Lines > 2) {
+        if (lines <= Lines - 2) return with_lines<Lines - 2>(lines, f);
     }
     f(std::integral_constant<int, Lines>());
 }

@@ -18,7 +18,7 @@ class Inside : public Chart {
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++) {
                 for (int D = 0; D < D_B; D++)
-                    std::memcpy(I_at(c, D, p, p, p + 1), leaf_B.at(c, D), kPanelBytes);
+                    std::memcpy(I_at(c, D, p, p + 1, p), leaf_B.at(c, D), kPanelBytes);
                 for (int D = LEFT; D <= RIGHT; D++)
                     multiply(K.at(c, K_row(D, p, p + 1)), w.at(c, D % D_w * l + p), leaf_C.at(c, D % D_C), kPanel);
             }
@@ -63,36 +63,77 @@ class Inside : public Chart {
         X_scale[cell(i, j)] = scale;
     }
 
-    // adds the terms of X[i, j, p] for the given splits
-    template <int L> NBL_INLINE void add_splits(Sums<L>& sums, const Head& h, int i, int j, Range splits) const {
-        const Range right = {splits.first, min(splits.last, h.p)}, left = {max(splits.first, h.p + 1), splits.last};
-        sums.add(right.size(), h.I[RIGHT] + h.at(right.first, j), h.next_i, h.K_right(i, right.first), kPanel,
-                 f_right + f_at(i, j, right.first));
-        sums.add(left.size(), h.I[LEFT] + h.at(i, left.first), kPanel, h.K_left(left.first, j), kPanel,
-                 f_left + f_at(i, j, left.first));
+    // K of the other child of a split, brought to the scale of X: the same for all heads
+    template <int L> NBL_INLINE void scale_K(int c, int D, int i, int j, int k, Real* out) const {
+        const Real factor = (D == LEFT ? f_left : f_right)[f_at(i, j, k)];
+        const auto from = (const Vector*)K.at(c, D == LEFT ? K_row(LEFT, k, j) : K_row(RIGHT, i, k));
+        each<Sums<L>::V>([&](int v) { ((Vector*)out)[v] = factor * from[v]; });
     }
 
+    // adds n terms to sums, for the head p: operands and scaled K from the given ones on
+    template <int L, int T>
+    NBL_INLINE void add_terms(Sums<L, T>& sums, int p, int n, const Real* const* x, const Real* first) const {
+        const Real* y[T];
+        each<T>([&](int t) { y[t] = first + t * (l + 1) * kPanel; });
+        sums.add(n, [&](int m) NBL_INLINED { return x[m] + p * kPanel; }, y, kPanel);
+    }
+
+    // All spans of a band that start in i have their operands I in common, where the head is left; those that end in j
+    // where it is right. One load of I serves all their sums.
     void split_sum_far(int low, int high) const {
         for (int i = 0; i + low <= l; i++)
             for (int j = i + low; j <= min(i + high, l); j++) {
                 const Range far = far_splits(i, j, low);
                 split_factors(i, j, far, split_scale(i, j, far, 2 * kNever));
             }
+        if (low == 2) high = 2;  // wider spans have no such splits
         for (int c = 0; c < panels; c++)
             with_lines(lines(c), [&](auto L) {
-                for (int p = 0; p < l; p++) {
-                    const Head h = head(c, p);
-                    for (int i = 0; i <= p; i++)
-                        for (int j = max(i + low, p + 1); j <= min(i + high, l); j++) {
-                            Sums<L> sums;
-                            add_splits(sums, h, i, j, far_splits(i, j, low));
-                            sums.store(h.X + h.at(i, j));
-                        }
-                }
+                for (int i = 0; i + low <= l; i++)
+                    in_blocks(low, min(high, l - i), [&](int width, auto T) { split_left<L, T>(c, low, i, i + width); });
+                for (int j = low; j <= l; j++)
+                    in_blocks(low, min(high, j), [&](int width, auto T) { split_right<L, T>(c, low, j - width, j); });
             });
     }
 
+    // X of the spans [i, j), ..., [i, j + T - 1) by the far splits whose left child has the head
+    template <int L, int T> void split_left(int c, int low, int i, int j) const {
+        const int end = i + low;
+        Real* out[T];
+        for (int t = 0; t < T; t++) {
+            out[t] = X_at(c, i, j + t, 0);
+            for (int k = i + 1; k < end; k++)
+                if (j + t - k < low) scale_K<L>(c, LEFT, i, j + t, k, scaled_at(t, k));
+                else std::memset(scaled_at(t, k), 0, kPanelBytes);
+        }
+        for (int k = i + 1; k < end; k++) operands[k] = I_at(c, LEFT, i, k, 0);
+        for (int p = i; p < end - 1; p++) {
+            Sums<L, T> sums;
+            add_terms(sums, p, end - 1 - p, operands + p + 1, scaled_at(0, p + 1));
+            each<T>([&](int t) { sums.store(out[t] + p * kPanel, 0, t); });
+        }
+    }
+
+    // the same of [i, j), ..., [i - T + 1, j) by those whose right child has it, added to the former
+    template <int L, int T> void split_right(int c, int low, int i, int j) const {
+        const int start = j - low;
+        Real* out[T];
+        for (int t = 0; t < T; t++) {
+            out[t] = X_at(c, i - t, j, 0);
+            for (int k = start + 1; k < j; k++)
+                if (k - (i - t) < low) scale_K<L>(c, RIGHT, i - t, j, k, scaled_at(t, k));
+                else std::memset(scaled_at(t, k), 0, kPanelBytes);
+        }
+        for (int k = start + 1; k < j; k++) operands[k] = I_at(c, RIGHT, k, j, 0);
+        for (int p = start + 1; p < j; p++) {
+            Sums<L, T> sums;
+            add_terms(sums, p, p - start, operands + start + 1, scaled_at(0, start + 1));
+            each<T>([&](int t) { sums.store(out[t] + p * kPanel, p - (i - t) < low - 1, t); });
+        }
+    }
+
     void split_sum_near(int low, int width) const {
+        const Real **const I_left = operands, **const I_right = operands + l + 1;
         for (int i = 0; i + width <= l; i++) {
             const int j = i + width;
             const Range far = far_splits(i, j, low), before = {i + 1, far.first - 1}, after = {far.last + 1, j - 1};
@@ -102,12 +143,21 @@ class Inside : public Chart {
             split_factors(i, j, {i + 1, j - 1}, scale);
             for (int c = 0; c < panels; c++)
                 with_lines(lines(c), [&](auto L) {
+                    for (Range splits : {before, after})
+                        for (int k = splits.first; k <= splits.last; k++) {
+                            scale_K<L>(c, LEFT, i, j, k, scaled_at(LEFT, k));
+                            scale_K<L>(c, RIGHT, i, j, k, scaled_at(RIGHT, k));
+                            I_left[k] = I_at(c, LEFT, i, k, 0);
+                            I_right[k] = I_at(c, RIGHT, k, j, 0);
+                        }
                     for (int p = i; p < j; p++) {
-                        const Head h = head(c, p);
                         Sums<L> sums;
-                        add_splits(sums, h, i, j, before);
-                        add_splits(sums, h, i, j, after);
-                        sums.store(h.X + h.at(i, j), keep);
+                        for (Range splits : {before, after}) {
+                            const int right = splits.first, left = max(right, p + 1);
+                            add_terms(sums, p, min(splits.last, p) - right + 1, I_right + right, scaled_at(RIGHT, right));
+                            add_terms(sums, p, splits.last - left + 1, I_left + left, scaled_at(LEFT, left));
+                        }
+                        sums.store(X_at(c, i, j, p), keep);
                     }
                 });
         }
@@ -118,10 +168,10 @@ class Inside : public Chart {
         for (int c = 0; c < panels; c++)
             for (int p = 0; p < l; p++) {
                 const Range spans = spans_of(l, p, width);
-                const auto X_row = [&](int m) { return X_at(c, p, spans.first + m, spans.first + m + width); };
-                const auto s_row = [&](int m) { return s_at(spans.first + m, spans.first + m + width, p); };
+                const int i = spans.first, j = i + width;
                 const Real* const table = Wt + (size_t(p) * H + c * kPanel) * Ap;
-                gemm(c > 0, spans.size(), Ap, states(c), X_row, 1, table, Ap, s_row);
+                gemm(c > 0, spans.size(), Ap, states(c), Rows{X_at(c, i, j, p), (width - 1) * kPanel}, 1, table, Ap,
+                     Rows{s_at(i, j, p), (width - 1) * Ap});
             }
     }
 
@@ -149,29 +199,38 @@ class Inside : public Chart {
         const int spans = l - width + 1;
         for (int c = 0; c < panels; c++) {
             for (int D = 0; D < D_B; D++)
-                gemm(
-                    false, spans * width, columns(c), A, [&](int m) { return s_at(0, width, 0) + m * Ap; }, 1,
-                    B.at(c, D * A), kPanel,
-                    [&](int m) { return I_at(c, D, m / width + m % width, m / width, m / width + width); });
-            for (int i = 0; i < spans; i++) {
-                sum_words(c, i, i + width);
-                for (int D = LEFT; D <= RIGHT; D++)
-                    with_lines(lines(c), [&](auto L) {
-                        Sums<L> sums;
-                        sums.add(A, word_sums.at(c, D % D_w * A), kPanel, C.at(c, D % D_C * A), kPanel);
-                        sums.store(K.at(c, K_row(D, i, i + width)));
-                    });
-            }
+                gemm(false, spans * width, columns(c), A, Rows{s_at(0, width, 0), Ap}, 1, B.at(c, D * A), kPanel,
+                     Rows{I_at(c, D, 0, width, 0), kPanel});
+            for (int i = 0; i < spans; i++) make_K(c, i, i + width);
         }
         for (int i = 0; i < spans; i++) rescale_K(i, i + width);
     }
 
-    // word_sums[D][C][H] = sum_q s[i, j, q, C] p(w_q, D | H)
-    void sum_words(int c, int i, int j) const {
-        for (int D = 0; D < D_w; D++)
-            gemm(
-                false, A, columns(c), j - i, [&](int m) { return s_at(i, j, i) + m; }, Ap, w.at(c, D * l + i),
-                kPanel, [&](int m) { return word_sums.at(c, D * A + m); });
+    // K[i, j, D, H] = sum_C p(C, D | H) sum_q s[i, j, q, C] p(w_q, D | H). The sums over q stay in registers.
+    void make_K(int c, int i, int j) const {
+        constexpr int kSymbols = kVectorBytes == kLineBytes ? 16 : 8;  // as many sums as there are registers for
+        const int blocks = (A + kSymbols - 1) / kSymbols;
+        for (int first = 0, block = 0; block < blocks; block++) {
+            const int n = (A - first + blocks - block - 1) / (blocks - block);
+            with_count<kSymbols>(n, [&](auto N) {
+                for (int D = 0; D < D_w; D++)
+                    for (int h = 0; h < columns(c); h += kVector) {
+                        const Real *word = w.at(c, D * l + i) + h, *symbols = s_at(i, j, i) + first;
+                        Vector sums[N];
+                        each<N>([&](int m) NBL_INLINED { sums[m] = Vector{}; });
+                        for (int q = i; q < j; q++, word += kPanel, symbols += Ap)
+                            each<N>([&](int m) NBL_INLINED { sums[m] += symbols[m] * *(const Vector*)word; });
+                        for (int D_K = D; D_K <= RIGHT; D_K += D_w) {
+                            const Real* const table = C.at(c, D_K % D_C * A + first) + h;
+                            const auto out = (Vector*)(K.at(c, K_row(D_K, i, j)) + h);
+                            Vector sum = first > 0 ? *out : Vector{};
+                            each<N>([&](int m) NBL_INLINED { sum += sums[m] * *(const Vector*)(table + m * kPanel); });
+                            *out = sum;
+                        }
+                    }
+            });
+            first += n;
+        }
     }
 
     double goal() const {
