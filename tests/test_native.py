@@ -64,6 +64,14 @@ def test_a_library_is_compiled_once_for_each_version_of_its_source(cache, tmp_pa
 
 
 @pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("name", sorted(path.stem for path in native.FOLDER.glob("*.cpp")))
+def test_every_kernel_compiles(name):
+    """Otherwise torch would do its work, and its tests would be skipped."""
+    for dtype in native.TYPES:
+        assert native.load(name, dtype) is not None
+
+
+@pytest.mark.usefixtures("compiler")
 def test_a_damaged_library_is_made_again(cache, tmp_path):
     path = source(tmp_path, ANSWER % 42)
     native.library(path)

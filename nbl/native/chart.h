@@ -3,6 +3,7 @@
 #pragma once
 
 #include "dense.h"
+#include "lanes.h"
 #include "scaled_chart.h"
 
 #include <initializer_list>
@@ -143,18 +144,7 @@ class Chart : public Scratch {
 
     void transpose_rows(Real* to, Panels from, int first) const {  // A rows of H to [H][Ap]
         for (int c = 0; c < panels; c++)
-            for (int h = 0; h < states(c); h += kVector)
-                for (int a = 0; a < Ap; a += kVector) {
-                    Vector square[kVector];
-                    each<kVector>([&](int n) NBL_INLINED {
-                        square[n] = a + n < A ? *(const Vector*)(from.at(c, first + a + n) + h) : Vector{};
-                    });
-                    transpose(square);
-                    Real* const start = to + (c * kPanel + h) * Ap + a;
-                    each<kVector>([&](int n) NBL_INLINED {
-                        if (h + n < states(c)) *(Vector*)(start + n * Ap) = square[n];
-                    });
-                }
+            transpose(from.at(c, first), kPanel, A, states(c), to + c * kPanel * Ap, Ap);
     }
 
     void pack() const {

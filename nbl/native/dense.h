@@ -133,26 +133,6 @@ template <int N, class F> NBL_INLINE void each(F f) {
     }
 }
 
-// Transposes a square of numbers: exchanges what differs in one bit of row and column, bit after bit.
-template <int Bit = 1> NBL_INLINE void transpose(Vector (&x)[kVector]) {
-    if constexpr (Bit < kVector) {
-        typedef std::conditional_t<sizeof(Real) == 4, int32_t, int64_t> Index;
-        typedef Index Indices __attribute__((vector_size(kVectorBytes)));
-        Indices low, high;
-        each<kVector>([&](int n) NBL_INLINED {
-            low[n] = n & Bit ? kVector + n - Bit : n;
-            high[n] = n & Bit ? kVector + n : n + Bit;
-        });
-        each<kVector>([&](int n) NBL_INLINED {
-            if (n & Bit) return;
-            const Vector a = x[n], b = x[n + Bit];
-            x[n] = __builtin_shuffle(a, b, low);
-            x[n + Bit] = __builtin_shuffle(a, b, high);
-        });
-        transpose<2 * Bit>(x);
-    }
-}
-
 // T sums of products x y[t] of rows of a panel, over the given number of cache lines; they share the operand x
 template <int Lines, int T = 1> struct Sums {
     static constexpr int V = Lines * kLineBytes / kVectorBytes;

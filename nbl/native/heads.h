@@ -26,11 +26,6 @@ struct Problem {
     Real* scratch;
 };
 
-// Large but finite: such gradients belong to values that are 0 or nearly so, and 0 * inf would not be 0.
-constexpr Real kBound = sizeof(Real) == sizeof(float) ? 0x1p112 : 0x1p896;
-inline Real bounded(Real gradient) { return gradient > kBound ? kBound : gradient; }
-NBL_INLINE Vector bounded(Vector gradient) { return gradient > kBound ? Vector{} + kBound : gradient; }
-
 class Heads : public Scratch {
   protected:
     explicit Heads(const Problem& p) : Scratch(p.scratch), problem(p) {

@@ -53,14 +53,14 @@ class Rules {
                 exp_row(R + a * BC + B * Ap, logp, A, end);
                 exp_row(with_word + B * Tp, logp + A, PT, end);
             }
-            transpose(L + a * Tp * Ap, Ap, with_word, Tp, A, Tp);
+            transpose(with_word, Tp, A, Tp, L + a * Tp * Ap, Ap);
             for (size_t T = 0; T < PT; T++, logp += S) {
                 Real* const to = F + (a * Tp + T) * Xp;
                 exp_row(to, logp, A, end);
                 exp_row(to + Ap, logp + A, PT, end);
             }
         }
-        transpose(Rt, Ap, R, BC, A, BC);
+        transpose(R, BC, A, BC, Rt, Ap);
     }
 
     // the counts of the rules of some A, from n words of some sentences
@@ -76,7 +76,7 @@ class Rules {
                 Real* const d_T = with_word + T * Ap;
                 counts_row(d_T, L + (a * Tp + T) * Ap, d_T, Ap, d_T + Ap);
             }
-            transpose(with_word_t, Tp, with_word, Ap, PT, Ap);
+            transpose(with_word, Ap, PT, Ap, with_word_t, Tp);
             for (size_t B = 0; B < A; B++, out += S) {
                 counts_row(out, R + a * BC + B * Ap, d + B * Ap, A, end);
                 std::memcpy(out + A, with_word_t + B * Tp, PT * sizeof(Real));
@@ -154,8 +154,8 @@ class Sentence : public Rules {
             gemm(false, l, Ap, PT, leaves, 1, L_a, Ap, [&](int i) { return last_at(i) + a * Ap; });
         }
         for (int i = 0; i < l; i++) {
-            transpose(first_t + i * Xp * Ap, Ap, first_at(i), Xp, A, Xp);
-            transpose(last_t + i * Ap * Ap, Ap, last_at(i), Ap, A, Ap);
+            transpose(first_at(i), Xp, A, Xp, first_t + i * Xp * Ap, Ap);
+            transpose(last_at(i), Ap, A, Ap, last_t + i * Ap * Ap, Ap);
         }
         for (int width = 2; width <= l; width++) fill(width);
         problem.log_Z[sentence] = log_of_goal(root(), cell(0, l), A) + scale[at(0, l)] * M_LN2 + offset;
@@ -320,7 +320,7 @@ class Sentence : public Rules {
                 [&](int m) { return d_by_end + at(j, i + 2 + m) * Ap; });
             for (int m = 0; m < splits; m++)
                 for (size_t a = 0; a < Ap; a++) right[m * Ap + a] = f[m] * right_parts(i, j)[m * Ap + a];
-            transpose(dQt, Ap, dQ + i * BC, Ap, A, Ap);
+            transpose(dQ + i * BC, Ap, A, Ap, dQt, Ap);
             gemm(
                 true, splits, Ap, A, [&](int m) { return right + m * Ap; }, 1, dQt, Ap,
                 [&](int m) { return d_by_start + at(i, i + 2 + m) * Ap; });
@@ -329,7 +329,7 @@ class Sentence : public Rules {
 
     // from d_first or d_last of one A, which has n columns, to d_leaf
     void add_d_leaf(const Real* table, int n, const Real* d, size_t d_step) const {
-        transpose(with_word, Tp, table, n, PT, n);
+        transpose(table, n, PT, n, with_word, Tp);
         gemm(
             true, l, Tp, n, [&](int i) { return (Real*)d + i * d_step; }, 1, with_word, Tp,
             [&](int i) { return d_leaf + i * Tp; });

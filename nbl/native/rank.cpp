@@ -131,7 +131,7 @@ class Packing : public Batch {
             }
             for (int c = 0; c < n; c += kLine) {
                 alignas(kLineBytes) Real tile[kLine * kLine];
-                transpose(tile, kLine, p + c, np, rows, kLine);
+                transpose(p + c, np, rows, kLine, tile, kLine);
                 for (int m = 0; m < min(kLine, n - c); m++)
                     std::memcpy(to_t.at(c + m, k), tile + m * kLine, kLineBytes);
             }
@@ -294,7 +294,7 @@ class Group : public Batch {
         for (size_t column = 0; column < whole_columns(R); column += kPanel)
             with_lines(min(kPanel, whole_columns(R) - column) / kLine, [&](auto L) {
                 Sums<L> sums;
-                for (const Term* it = terms; it < end; it++) sums.add(1, it->x + column, 0, it->y + column, 0, &it->f);
+                for (const Term* it = terms; it < end; it++) sums.add(it->f, it->x + column, it->y + column);
                 sums.store(out + column);
             });
     }

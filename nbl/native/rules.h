@@ -1,8 +1,8 @@
-// What pcfg.cpp and rank.cpp share: tables of probabilities from log-probabilities, transposition, bounded gradients.
+// What pcfg.cpp and rank.cpp share: tables of probabilities from log-probabilities, bounded gradients.
 
 #pragma once
 
-#include "exponential.h"
+#include "lanes.h"
 #include "scaled_chart.h"
 
 #include <cmath>
@@ -16,13 +16,6 @@ struct Memory : Scratch {
     using Scratch::take;
 };
 
-// Finite, however large: such gradients belong to values that are 0 or nearly so, and 0 * inf would not be 0.
-NBL_INLINE Vector bounded(Vector x) {
-    constexpr Real bound = sizeof(Real) == sizeof(float) ? 0x1p112 : 0x1p896;
-    const Vector high = Vector{} + bound, low = Vector{} - bound;
-    x = x < high ? x : high;
-    return x > low ? x : low;
-}
 inline void bound(Real* x, size_t n, Real factor = 1) {  // n whole lines, times a factor
     for (size_t k = 0; k < n; k += kVector) *(Vector*)(x + k) = bounded(factor * *(Vector*)(x + k));
 }
@@ -82,36 +75,6 @@ inline void derive_goal(const Real* logp_A_S, const Real* s, int A, double weigh
         d_s[a] = bounded(Vector{} + Real(d))[0];
         if (d_logp_A_S) d_logp_A_S[a] = d * s[a];
     }
-}
-
-// Tiles of kVector rows and columns. Interleaving the rows of the upper half with those of the lower one moves one bit
-// of the row number into the column number; done for every bit, it is the transposition.
-NBL_INLINE void transpose_tile(Real* to, size_t to_step, const Real* from, size_t from_step, int rows) {
-    Vector x[kVector];
-    each<kVector>([&](int r) { x[r] = r < rows ? *(const Vector*)(from + r * from_step) : Vector{}; });
-#if defined(__clang__)
-    for (int c = 0; c < kVector; c++)
-        for (int r = 0; r < kVector; r++) to[c * to_step + r] = x[r][c];
-#else
-    WholeVector low = {}, high = {};
-    each<kVector>([&](int k) { low[k] = k / 2 + k % 2 * kVector, high[k] = low[k] + kVector / 2; });
-    for (int bit = 1; bit < kVector; bit *= 2) {
-        Vector y[kVector];
-        each<kVector / 2>([&](int r) {
-            y[2 * r] = __builtin_shuffle(x[r], x[r + kVector / 2], low);
-            y[2 * r + 1] = __builtin_shuffle(x[r], x[r + kVector / 2], high);
-        });
-        each<kVector>([&](int r) { x[r] = y[r]; });
-    }
-    each<kVector>([&](int c) { *(Vector*)(to + c * to_step) = x[c]; });
-#endif
-}
-
-// to[c][r] = from[r][c], with zeros for r from rows up to whole lines; columns are whole lines
-inline void transpose(Real* to, size_t to_step, const Real* from, size_t from_step, int rows, int columns) {
-    for (int r = 0; r < whole_lines(rows); r += kVector)
-        for (int c = 0; c < columns; c += kVector)
-            transpose_tile(to + c * to_step + r, to_step, from + r * from_step + c, from_step, rows - r);
 }
 
 constexpr int kColumns = 2 * kLine;

@@ -60,6 +60,15 @@ inline Real power_of_two(int e) {
     return x;
 }
 
+// Finite, however large: such gradients belong to values that are 0 or nearly so, and 0 * inf would not be 0.
+constexpr Real kBound = sizeof(Real) == sizeof(float) ? 0x1p112 : 0x1p896;
+inline Real bounded(Real x) { return x > kBound ? kBound : x < -kBound ? -kBound : x; }
+NBL_INLINE Vector bounded(Vector x) {
+    const Vector high = Vector{} + kBound, low = Vector{} - kBound;
+    x = x < high ? x : high;
+    return x > low ? x : low;
+}
+
 // the largest of n numbers, whole lines, and 0
 inline Real peak_of(const Real* x, size_t n) {
     Vector peaks = {};
