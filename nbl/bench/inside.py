@@ -43,8 +43,10 @@ IMPLEMENTATIONS = (
     Implementation("NL, native", "lexical", lambda r, n: lexical.inside(r, n), kernel="lexical"),
     Implementation("NBL, torch", "D-C", lambda r, n: bilexical.inside(r, n, allow_native=False)),
     Implementation("NBL, native", "D-C", lambda r, n: bilexical.inside(r, n), kernel="bilexical"),
-    Implementation("N", "pcfg", pcfg.inside),
-    Implementation("TN", "rank", rank.inside),
+    Implementation("N", "pcfg", lambda r, n: pcfg.inside(r, n, allow_native=False)),
+    Implementation("N, native", "pcfg", lambda r, n: pcfg.inside(r, n), kernel="pcfg"),
+    Implementation("TN", "rank", lambda r, n: rank.inside(r, n, allow_native=False)),
+    Implementation("TN, native", "rank", lambda r, n: rank.inside(r, n), kernel="rank"),
 )
 
 

@@ -21,7 +21,9 @@ OWN_COMPLEXITIES = {
     "NL, splits first": "l^4 m^2 + l^3 m^3",
     "NL, native": "l^4 m^2 + l^3 m^3",
     "N": "l^3 m^2 + l^2 m^3",
+    "N, native": "l^3 m^2 + l^2 m^3",
     "TN": "l^3 R + l^2 m R",
+    "TN, native": "l^3 R + l^2 m R",
 }
 
 
