@@ -189,6 +189,16 @@ def test_float32_is_float64(allow_native, binding, l, scale):
         assert error < 1e-4, name
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_of_very_sharp_rules_are_finite(seed):
+    """A derivative may be so large that its product with an entry is beyond the range until it is scaled."""
+    if native.load("bilexical", torch.float32) is None:
+        pytest.skip("no C++ compiler")
+    rules, lengths = batch("D-C", [25], 4, 6, 40, seed, scale=40.0, V=50)
+    _, gradients = solved(fast(True), single(rules), lengths)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
 def test_impossible_rules(allow_native):
     """Rules with probability 0 give 0, not NaN: in a possible sentence and in an impossible one."""
     rules, lengths = batch("D-C", [4, 3], 2, 2, 3, seed=13)

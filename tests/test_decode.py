@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nbl import native
 from nbl.bench.random_rules import BINDINGS, GRAMMARS, random_rules, single
 from nbl.decode import DECODERS, Parse, decode
+from nbl.decode.cyk_bilexical import BilexicalSentence, _rules_torch, contracted_blocks
 from nbl.decode.eisner import eisner
 from nbl.decode.maxplus import _maxplus_torch, maxplus_
 from nbl.decode.mbr import best_bracketings, mbr
@@ -187,6 +189,31 @@ def test_cyk_of_a_long_sentence_needs_little_memory(grammar):
     assert parse.heads is not None
     assert parse.heads.count(0) == 1
     assert megabytes("VmHWM") - before < 100  # a number for each k, j, p, q would take 800
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize(("l", "NT", "PT", "H"), [(2, 1, 1, 1), (7, 17, 3, 33), (9, 5, 20, 16)])
+@pytest.mark.parametrize("scale", [2.0, 20.0])
+def test_cyk_in_native_code_and_in_torch(dtype, binding, l, NT, PT, H, scale):
+    """The rules with H summed out, and the chart; with symbols beyond a cache line, and impossible ones."""
+    if native.load("cyk_bilexical", dtype) is None:
+        pytest.skip("no C++ compiler")
+    rules = random_rules(binding, 1, l, NT, PT, H, seed=1, scale=scale)
+    rules.logp_B_H[:, :, 0] = -torch.inf
+    rules.logp_H_Aw[0, 0] = -torch.inf
+    rules = type(rules)(*(factor.to(dtype) for factor in rules))
+    sentence = BilexicalSentence(rules, contracted_blocks(rules), 0, l)
+    exact = type(rules)(*(factor.double() for factor in rules))
+    R = _rules_torch(exact, contracted_blocks(exact), 0, l).to(dtype)
+    tolerance = {"rtol": 2e-5, "atol": 2e-5} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
+    possible = R > -80  # far below that, a float is 0
+    torch.testing.assert_close(sentence.R[possible], R[possible], **tolerance)
+    assert sentence.R[R.isneginf()].isneginf().all()
+    compiled = sentence.chart()
+    sentence.kernel = None
+    for j, column in enumerate(sentence.chart()):
+        assert torch.equal(compiled[j], column)
 
 
 @settings(max_examples=50, deadline=None)

@@ -365,3 +365,10 @@ def test_cyk_of_an_impossible_sentence_is_some_tree(grammar):
     (parse,) = cyk(rules, torch.tensor([5]))
     assert parse.log_prob == -torch.inf
     assert len(parse.spans) == 4
+
+
+@pytest.mark.parametrize("grammar", ["pcfg", "compound-pcfg", "rank"])
+def test_lengths_may_have_any_strides(grammar):
+    rules, lengths = random_rules(grammar, 3, 6, 3, 4, 5, seed=0), torch.tensor([[6, 2], [4, 3], [5, 2]])[:, 0]
+    inside = rank.inside if grammar == "rank" else pcfg.inside
+    torch.testing.assert_close(inside(rules, lengths), naive.inside(rules.dense(), lengths), rtol=0, atol=1e-9)

@@ -156,3 +156,22 @@ def test_the_lstm_stands_gates_that_are_wide_open_or_shut():
     inputs = (x, *layer.parameters())
     ours = with_gradients(layer(x), inputs)
     assert_same(ours, with_gradients(torch.nn.LSTM.forward(layer, x)[0], inputs), {"rtol": 1e-5, "atol": 1e-5})
+
+
+def test_the_lstm_is_exact_for_small_states():
+    torch.manual_seed(0)
+    layer = LSTM(4, 5)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(1e-3)
+    x = randn(2, 6, 4, seed=0, dtype=torch.float32)
+    torch.testing.assert_close(layer(x), torch.nn.LSTM.forward(layer, x)[0], rtol=1e-5, atol=0)
+
+
+def test_many_improbable_outcomes_are_not_lost():
+    """Each is below the precision of the sum; together they are not."""
+    x, weight, bias = torch.zeros(1, 3, 2), torch.zeros(10_001, 2), torch.full((10_001,), -16.9)
+    bias[0] = 0.0
+    y = torch.tensor([[0, 5]])
+    expected = log_softmax_at(x.double(), weight.double(), bias.double(), y)
+    torch.testing.assert_close(log_softmax_at(x, weight, bias, y).double(), expected, rtol=0, atol=2e-5)

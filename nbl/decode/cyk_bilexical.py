@@ -6,15 +6,19 @@
 H is summed inside each rule: p(B, C, D, w_q | A, w_p) = sum_H p(H | A, w_p) p(B | H) p(C | H) p(w_q | H), by
 matrix products, before anything is maximised. The factorised recursion of the inside algorithm with max
 in place of the sum would maximise over H too, and H is no part of a tree.
+
+On the CPU a native kernel (nbl/native/cyk_bilexical.cpp) does the same.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from nbl import native
 from nbl.decode.maxplus import maxplus_
 from nbl.inside.mirror import finite
 from nbl.rules import LEFT, RIGHT, BilexicalRules
@@ -37,7 +41,7 @@ class Block:
         B, C = rules.logp_B_H, rules.logp_C_H
         logp_B, logp_C = B[D % len(B), :, symbols[B_T]], C[D % len(C), :, symbols[C_T]]
         most_B, most_C = finite(logp_B.amax(1)), finite(logp_C.amax(1))
-        self.p_BC_H = ((logp_C.t() - most_C)[:, None] + (logp_B.t() - most_B)).exp()  # [C, B, H]
+        self.p_BC_H = ((logp_C.t() - most_C)[:, None] + (logp_B.t() - most_B)).exp().contiguous()  # [C, B, H]
         self.logp_H = most_B + most_C  # [H]
 
     def pairs(self, l: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -75,18 +79,16 @@ class BilexicalSentence:
 
     def __init__(self, rules: BilexicalRules, blocks: list[Block], b: int, l: int) -> None:
         self.root = rules.logp_A_S + rules.logp_w_A[b, :l]
-        NT = self.root.shape[1]
+        self.kernel = native.load("cyk_bilexical", self.root.dtype) if self.root.device.type == "cpu" else None
         # R[p, q, C, B, A] = log p(B, C, D, w_q | A, w_p), where D follows from p and q
-        self.R = self.root.new_full((l, l, NT + 1, NT + 1, NT), -torch.inf)
-        for block in blocks:
-            logp_w_H = rules.logp_w_H[b, :l, block.D % rules.logp_w_H.shape[2], None].contiguous()
-            for p, q in block.pairs(l, self.R.device):
-                self.R[p, q, block.C, block.B] = block.contract(rules.logp_H_Aw[b, p] + logp_w_H[q])
+        self.R = _rules_torch(rules, blocks, b, l) if self.kernel is None else _rules_native(rules, blocks, b, l)
 
     def rule(self, A: int, p: int, k: int, j: int) -> Tensor:
         return self.R[p, k:j, :, :, A]
 
     def chart(self) -> list[Tensor]:
+        if self.kernel is not None:
+            return _chart_native(self.R)
         l, NT = self.root.shape
         R = self.R.flatten(3)
         s = [R.new_full((j, j, NT + 1), -torch.inf) for j in range(l + 1)]
@@ -107,3 +109,71 @@ class BilexicalSentence:
                 maxplus_(column[:k, :k, :NT], s[k], hook.unflatten(-1, (NT + 1, NT)).transpose(0, 1))
             maxplus_(hooks[j], column.flatten(1)[None], R[j:, None, :j].flatten(2, 3))
         return s
+
+
+def _rules_torch(rules: BilexicalRules, blocks: list[Block], b: int, l: int) -> Tensor:
+    NT = rules.logp_w_A.shape[-1]
+    R = rules.logp_w_A.new_full((l, l, NT + 1, NT + 1, NT), -torch.inf)
+    for block in blocks:
+        logp_w_H = rules.logp_w_H[b, :l, block.D % rules.logp_w_H.shape[2], None].contiguous()
+        for p, q in block.pairs(l, R.device):
+            R[p, q, block.C, block.B] = block.contract(rules.logp_H_Aw[b, p] + logp_w_H[q])
+    return R
+
+
+def _rules_native(rules: BilexicalRules, blocks: list[Block], b: int, l: int) -> Tensor:
+    kernel = native.load("cyk_bilexical", rules.logp_w_A.dtype)
+    assert kernel is not None
+    H_Aw, w_H = rules.logp_H_Aw[b, :l].contiguous(), rules.logp_w_H[b, :l].contiguous()
+    (_, NT, H), D_w = H_Aw.shape, w_H.shape[1]
+    line = 64 // H_Aw.element_size()  # rows of the kernel are whole cache lines
+    row = -(-(NT + 1) * NT // line) * line
+    R = H_Aw.new_empty(l, l, NT + 1, row)
+    given = (_Block * len(blocks))(*map(_Block.of, blocks))
+    heads = [
+        _Head(p, l, NT, H, D_w, row, len(blocks), ctypes.addressof(given), *map(native.pointer, (H_Aw[p], w_H, R[p])))
+        for p in range(l)
+    ]
+    kernel.rules_bytes.restype = ctypes.c_int64
+    native.run_all(kernel.rules, heads, kernel.rules_bytes(ctypes.byref(heads[0])))
+    return R[..., : (NT + 1) * NT].unflatten(-1, (NT + 1, NT))
+
+
+def _chart_native(R: Tensor) -> list[Tensor]:
+    kernel = native.load("cyk_bilexical", R.dtype)
+    assert kernel is not None
+    l, NT, row = len(R), R.shape[-1], R.stride(2)
+    sizes = [j * j * (NT + 1) for j in range(l + 1)]
+    s = R.new_full((sum(sizes),), -torch.inf)
+    sentence = _Sentence(l, NT, row, R.data_ptr(), s.data_ptr())
+    kernel.chart_bytes.restype = ctypes.c_int64
+    native.run_all(kernel.chart, [sentence], kernel.chart_bytes(ctypes.byref(sentence)))
+    return [part.view(j, j, NT + 1) for j, part in enumerate(s.split(sizes))]
+
+
+class _Block(ctypes.Structure):
+    """struct Block of cyk_bilexical.cpp, like those below."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("D", "B_T", "C_T", "B", "C")),
+        *((name, ctypes.c_void_p) for name in ("p_BC_H", "logp_H")),
+    ]
+
+    @classmethod
+    def of(cls, block: Block) -> _Block:
+        C, B, _ = block.p_BC_H.shape
+        return cls(block.D % 2, block.B_T, block.C_T, B, C, block.p_BC_H.data_ptr(), block.logp_H.data_ptr())
+
+
+class _Head(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("p", "l", "A", "H", "D_w", "row", "blocks")),
+        *((name, ctypes.c_void_p) for name in ("block", "H_Aw", "w_H", "R", "scratch")),
+    ]
+
+
+class _Sentence(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("l", "A", "row")),
+        *((name, ctypes.c_void_p) for name in ("R", "s", "scratch")),
+    ]

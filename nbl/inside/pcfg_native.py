@@ -65,7 +65,7 @@ class _Charts:
         check_lengths(rules, lengths)
         self.rules = type(rules)(*(factor.detach().contiguous() for factor in rules))
         self.shared = isinstance(rules, RankRules) or len(rules.logp_BC_A) == 1
-        self.lengths = lengths.to(native.HOST, torch.int64)
+        self.lengths = lengths.to(native.HOST, torch.int64).contiguous().clone()  # it must last until backward
         # so that no thread is left with long sentences at the end; those of a group are of similar lengths
         self.order = self.lengths.argsort(descending=True, stable=True)
         self.log_Z = rules.logp_w_T.new_empty(len(lengths))

@@ -41,13 +41,13 @@ class Chart : public Scratch {
 
     Panels w, W, B, C, leaf_B, leaf_C;           // the tables; rows: [D][q], [p][A], [D][A], [D][A], [D], [D]
     Real *Wt, *Bt, *Ct;                          // the same with the symbols innermost: [p][H][Ap], [D][H][Ap]
-    Panels X, I, K;                              // rows: see X_at, I_at, K_row
+    Panels X, I, K;                              // rows: see row, K_row; the outside pass puts dX in the place of X
     Real *s, *f_left, *f_right;                  // see s_at, split_factors
-    int *first_row;                              // [i][j], see row
+    int* first_row;                              // [i][j], see row
     int *I_scale, *K_scale, *X_scale;            // [i][j]
     int *s_exponent, *K_exponent;                // [i][j], of what s and K were divided by
     Real* scaled;                                // see scaled_at
-    const Real** operands;                       // what a sum over splits runs over
+    const Real** operands;                       // the rows that a sum over splits runs over
     Panels dI, dK;                               // rows: see dI_at, K_row
     Real *ds, *d_word_sums;                      // see s_at, derive_words
     Real *s_of_word, *d_of_word;                 // see derive_w_and_C

@@ -50,29 +50,21 @@ template <class R> struct Rows {
 template <class R> Rows(R*, ptrdiff_t) -> Rows<R>;
 
 // c[m][n] (+)= sum_k a[m][k * a_step] b[k * b_step + n], for R rows m and V vectors from n on; K > 0
-//
-// One vector wide, the sums over even and odd k are taken apart: few sums at a time would wait for each other.
-template <int R, int V, int Chains = V == 1 ? 2 : 1>
+template <int R, int V>
 inline void tile(int n, int K, const Real* const* a, size_t a_step, const Real* b, size_t b_step, Real* const* c,
                  bool add) {
-    Vector sum[R][V], odd[R][V];
+    Vector sum[R][V];
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) sum[r][v] = odd[r][v] = Vector{};
+        for (int v = 0; v < V; v++) sum[r][v] = Vector{};
     int k = 0;
     do {  // at least once: else GCC would keep the sums in memory, too
         const auto row = (const Vector*)(b + k * b_step + n);
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) sum[r][v] += a[r][k * a_step] * row[v];
-        if (Chains == 1) continue;
-        if (++k == K) break;
-        const auto next = (const Vector*)(b + k * b_step + n);
-        for (int r = 0; r < R; r++)
-            for (int v = 0; v < V; v++) odd[r][v] += a[r][k * a_step] * next[v];
     } while (++k < K);
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) {
             const auto out = (Vector*)(c[r] + n) + v;
-            if (Chains == 2) sum[r][v] += odd[r][v];
             *out = add ? *out + sum[r][v] : sum[r][v];
         }
 }

@@ -1,8 +1,8 @@
 // The inside recursion of the NBL-PCFG.
 //
 // The sums over the splits read the whole chart, so they are taken for a band of several widths at once: `far` terms,
-// whose operands are narrower than the band, for all its spans, head by head, while a head's operands are in the cache;
-// the few `near` terms inside the band width by width.
+// whose operands are narrower than the band, for all its spans that share an end, as these share operands, too; the few
+// `near` terms inside the band width by width.
 
 #pragma once
 
@@ -70,7 +70,7 @@ class Inside : public Chart {
         each<Sums<L>::V>([&](int v) { ((Vector*)out)[v] = factor * from[v]; });
     }
 
-    // adds n terms to sums, for the head p: operands and scaled K from the given ones on
+    // adds n terms to sums, for the head p: the operands x, counted from head 0, times scaled K from the given row on
     template <int L, int T>
     NBL_INLINE void add_terms(Sums<L, T>& sums, int p, int n, const Real* const* x, const Real* first) const {
         const Real* y[T];
@@ -90,9 +90,11 @@ class Inside : public Chart {
         for (int c = 0; c < panels; c++)
             with_lines(lines(c), [&](auto L) {
                 for (int i = 0; i + low <= l; i++)
-                    in_blocks(low, min(high, l - i), [&](int width, auto T) { split_left<L, T>(c, low, i, i + width); });
+                    in_blocks(low, min(high, l - i),
+                              [&](int width, auto T) { split_left<L, T>(c, low, i, i + width); });
                 for (int j = low; j <= l; j++)
-                    in_blocks(low, min(high, j), [&](int width, auto T) { split_right<L, T>(c, low, j - width, j); });
+                    in_blocks(low, min(high, j),
+                              [&](int width, auto T) { split_right<L, T>(c, low, j - width, j); });
             });
     }
 
@@ -153,9 +155,10 @@ class Inside : public Chart {
                     for (int p = i; p < j; p++) {
                         Sums<L> sums;
                         for (Range splits : {before, after}) {
-                            const int right = splits.first, left = max(right, p + 1);
-                            add_terms(sums, p, min(splits.last, p) - right + 1, I_right + right, scaled_at(RIGHT, right));
-                            add_terms(sums, p, splits.last - left + 1, I_left + left, scaled_at(LEFT, left));
+                            const Range right = {splits.first, min(splits.last, p)};
+                            const Range left = {max(splits.first, p + 1), splits.last};
+                            add_terms(sums, p, right.size(), I_right + right.first, scaled_at(RIGHT, right.first));
+                            add_terms(sums, p, left.size(), I_left + left.first, scaled_at(LEFT, left.first));
                         }
                         sums.store(X_at(c, i, j, p), keep);
                     }

@@ -430,7 +430,7 @@ class Sentence : public Heads {
             [&](int m) { return d_head + m * Ap; });
         for (int m = 0; m < range.size(); m++) {
             Real* const to = ds + head_row(D, i, j, p, range.first + m) * Ap;
-            for (int b = 0; b < Ap; b++) to[b] += f[m] * d_head[m * Ap + b];
+            for (int b = 0; b < Ap; b++) to[b] += f[m] * bounded(d_head[m * Ap + b]);
         }
     }
 

@@ -35,7 +35,13 @@ Vector sigmoid(Vector x) {
     const Vector least = Vector{} - Real(80), bounded = x < least ? least : x;  // exp(80) is still a float
     return 1 / (1 + exp_of(-bounded));
 }
-Vector tanh(Vector x) { return 2 * sigmoid(2 * x) - 1; }
+// near 0, where the difference would cancel, by its series
+Vector tanh(Vector x) {
+    constexpr Real near = kIsFloat ? 0.25 : 0.02;
+    const Vector z = x * x;
+    const Vector series = x - x * z * (Real(1. / 3) - z * (Real(2. / 15) - z * (Real(17. / 315) - z * Real(62. / 2835))));
+    return z < near * near ? series : 2 * sigmoid(2 * x) - 1;
+}
 
 class LSTM {
   public:

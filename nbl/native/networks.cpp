@@ -99,13 +99,17 @@ class Forward {
         }
     }
 
+    // Each block has a sum of its own: a long sum would lose what is small beside it.
     void exponentials(int words, Real* P, ptrdiff_t P_row) const {
-        for (int v = 0; v < words; v++)
-            for (int n = 0; n < columns; n += kVector) {
+        for (int n = 0; n < columns; n += kVector) {
+            Vector of_block = {};
+            for (int v = 0; v < words; v++) {
                 Vector& p = *(Vector*)(P + v * P_row + n);
                 p = exp_of(p - *(const Vector*)(peak + n));
-                *(Vector*)(sum + n) += p;
+                of_block += p;
             }
+            *(Vector*)(sum + n) += of_block;
+        }
     }
 
     void scale_mean(int n, Real factor) const {
