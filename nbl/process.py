@@ -17,7 +17,7 @@ def share_cores() -> None:
     that work; but to wake a sleeping thread for each of a training step's many small products costs more.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "80000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 
 def keep_freed_memory() -> None:

@@ -42,7 +42,7 @@ def test_adam_does_not_import_the_compiler():
 def test_a_user_s_own_wait_policy_stays():
     code = "import os; from nbl.process import share_cores; share_cores(); print(os.environ.get('GOMP_SPINCOUNT'))"
     bare = {key: value for key, value in os.environ.items() if key not in {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}}
-    for settings, expected in (({}, "80000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"), ({"GOMP_SPINCOUNT": "7"}, "7")):
+    for settings, expected in (({}, "4000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"), ({"GOMP_SPINCOUNT": "7"}, "7")):
         environment = bare | settings
         call = [sys.executable, "-c", code]
         found = subprocess.run(call, env=environment, capture_output=True, text=True, check=True).stdout
