@@ -63,6 +63,11 @@ IMPLEMENTATIONS = {  # name -> seconds for l words and m nonterminals, in millis
     "NL, native": lambda l, m: 1 + l**4 * m**2 / 4e7 + l**3 * m**3 / 4e7,
     "NBL, torch": lambda l, m: 4 + l**4 / 4e4 + l**3 * m / 9e3,
     "NBL, native": lambda l, m: 2 + l**4 / 8e4 + l**3 * m / 2e4,
+    "Eisner-Satta": lambda l, m: 3 + l**4 * m**2 / 3e5,
+    "N": lambda l, m: 3 + l**3 * m**3 / 4e6,
+    "N, native": lambda l, m: 1 + l**3 * m**3 / 2e7,
+    "TN": lambda l, m: 3 + l**3 * m / 4e4,
+    "TN, native": lambda l, m: 1 + l**3 * m / 2e5,
 }
 
 

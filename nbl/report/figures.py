@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def times(results: Results, variable: str, label: str) -> Figure:
         return figure
     names = list(dict.fromkeys(results.bench["implementation"]))
     colours = dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
-    markers = dict(zip(names, "osD^vP*Xd<>", strict=False))
+    markers = dict(zip(names, cycle("osD^vP*Xd<>"), strict=False))
     for name in names:
         own = rows[rows["implementation"] == name]
         if own.empty:
