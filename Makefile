@@ -35,7 +35,7 @@ test-slurm: $(READY)  ## the pipeline on a SLURM cluster of this machine alone; 
 	$(BIN)/python tests/slurm/run.py || [ $$? -eq 77 ]
 
 fuzz: $(READY)  ## damaged files by the ten thousand for every reader of files, some minutes
-	NBL_FUZZ_EXAMPLES=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) tests/test_fuzz.py
+	NBL_FUZZ_EXAMPLES=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) tests/cli/test_fuzz.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

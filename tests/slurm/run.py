@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from small_project import CHANGED, PROJECT, RUNS, change, copy_project, environment
 
 SKIPPED = 77

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 PARTS = ("nbl", "workflow", "dvc.yaml", ".dvc/config", ".dvcignore", ".gitignore", "paper_tables/published.yaml")
 TABLES = {
     "main": ["nblpcfg"],

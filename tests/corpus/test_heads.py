@@ -572,7 +572,7 @@ def test_the_sample_is_not_modified(sample_trees: list[tuple[str, int, Tree]]) -
 
 def test_agreement_with_corenlp(sample_trees: list[tuple[str, int, Tree]]) -> None:
     """tests/data/stanford_heads.jsonl: CoreNLP 4.5.10's heads of wsj_0001 to wsj_0149, without words."""
-    reference = Path(__file__).parent / "data" / "stanford_heads.jsonl"
+    reference = Path(__file__).parents[1] / "data" / "stanford_heads.jsonl"
     records = [json.loads(line) for line in reference.read_text().splitlines()]
     trees = {(stem, index): tree for stem, index, tree in sample_trees}
     words = correct = 0

@@ -1,6 +1,6 @@
 """A matrix of a thousand runs, as large as a study's: how long the tools take that look at all of it.
 
-    python tests/load.py
+    python tests/support/load.py
 
 The runs are invented (fake_results.py), at a real test set's size. Prints seconds; tests nothing.
 """

@@ -22,7 +22,7 @@ from nbl.matrix import KNOWN_CORPORA, TRAINING, errors, experiment_name, experim
 from nbl.rules import BilexicalRules, LexicalRules
 from nbl.run_status import status
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

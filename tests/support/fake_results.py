@@ -169,7 +169,7 @@ def fake_params(corpus: str = "toy", seeds=SEEDS) -> dict:
         run: {"model": model} | {k: v for k, v in sizes.items() if k != "PT" and v != models[model][k]}
         for run, (model, sizes, *_) in RUNS.items()
     }
-    params = yaml.safe_load((Path(__file__).parent.parent / "params.yaml").read_text())
+    params = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
     tier = params["corpora"]["toy"] | {"training": {"lr": 0.001}, "models": models, "experiments": experiments}
     tier["tables"] = {"main": list(RUNS), "decoders": ["nlpcfg"]}
     decoders = {"main": ["cyk", "mbr"], "decoders": ["cyk-legacy", "mbr-legacy"]}

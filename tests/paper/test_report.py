@@ -26,7 +26,7 @@ from nbl.report.published import read_published
 from nbl.report.statistics import Summary
 
 PARAMS = fake_params()
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 PUBLISHED = PROJECT / "paper_tables" / "published.yaml"
 FILES = {
     *(f"{name}.tex" for name in "main_result label_recall bindings check corpus complexity decoders".split()),

@@ -14,7 +14,7 @@ from tiny_runs import call
 
 from nbl.report.page import BEGIN, END
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 CHOSEN = ("npcfg", "cpcfg", "nlpcfg", "nlpcfg-NT=4", "nblpcfg", "nblpcfg-binding=D-B")
 SEEDS = (0, 1, 2)
 HISTORY = """epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,test_f1,left_branching,right_branching,seconds,\

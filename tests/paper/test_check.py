@@ -24,7 +24,7 @@ from nbl.report.published import Cell, read_published
 from nbl.report.speed import speed
 from nbl.report.statistics import Summary, concordance_test, permutation_test, sign_flip_test
 
-PUBLISHED = Path(__file__).parent.parent / "paper_tables" / "published.yaml"
+PUBLISHED = Path(__file__).parents[2] / "paper_tables" / "published.yaml"
 VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=4)
 
 
