@@ -3,6 +3,7 @@
 import copy
 import csv
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from dvc.utils.hydra import apply_overrides
 
 from nbl import checksums, models
+from nbl.closure import code_of
 from nbl.collect import _sweep
 from nbl.commands.prepare import CorpusName
 from nbl.corpus.sources import SOURCES
@@ -206,38 +208,78 @@ def test_every_experiment_is_one_nbl_train_accepts(params):
                 assert own.get(key, getattr(training, key, None)) == value
 
 
-@pytest.mark.parametrize("verb", ["train", "evaluate", "bench"])
-def test_the_rules_know_all_the_code_they_depend_on(verb):
-    """Every module of the package that a step imports is among its inputs, or cannot change what it makes."""
-    extra = {"evaluate": "import nbl.trained, nbl.evaluate, nbl.predictions"}.get(verb, "")
-    code = f"import sys, nbl.commands.{verb}\n{extra}\nprint(*(m for m in sys.modules if m.startswith('nbl.')))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    files = ["benchmark"] if verb == "bench" else ["train", "common"]
-    rules = "".join((PROJECT / f"workflow/rules/{file}.smk").read_text() for file in files)
-    patterns = set(re.findall(r'"([a-z_]+/\*|[a-z_]+/\*\*/\*|[a-z_/]+\.py)"', rules))
-    inputs = {file for pattern in patterns for file in (PROJECT / "nbl").glob(pattern)}
-    assert inputs >= {file for suffix in ("cpp", "h") for file in (PROJECT / "nbl").rglob(f"*.{suffix}")}
-    harmless = {
-        "commands",
-        "errors",
-        "files",
-        "grammars",  # names only: to add one must not make all runs stale
-        "signals",
-        "corpus/clean",
-        "corpus/treebank",
-        "corpus/vocab",
-        "baselines",
+STEPS = {  # a step's modules, as its rule names them, and what it imports when it runs
+    "train": (["nbl.train"], "nbl.train"),
+    "evaluate": (["nbl.trained", "nbl.evaluate"], "nbl.trained, nbl.evaluate"),
+    "corpus": (["nbl.corpus.*"], "nbl.corpus.sources, nbl.corpus.own"),
+    "collect": (["nbl.collect"], "nbl.collect"),
+    "report": (["nbl.report.document"], "nbl.report.document"),
+    "benchmark": (["nbl.bench.*", "nbl.models.*"], "nbl.bench.inside, nbl.bench.step, nbl.bench.decode"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_rules_know_all_the_code_they_depend_on(step):
+    """Every module of the package that a step has loaded is in the import closure its rule names."""
+    entries, imported = STEPS[step]
+    rules = "".join(path.read_text() for path in (PROJECT / "workflow/rules").glob("*.smk"))
+    named = [re.findall(r'"([^"]+)"', call) for call in re.findall(r"code_?o?f?\(([^)]*?)(?:without|\))", rules)]
+    assert entries in named
+    code = f"import sys, {imported}\nfor m in list(sys.modules.values()): print(getattr(m, '__file__', None))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {path for path in printed.splitlines() if path.startswith(str(PROJECT / "nbl"))}
+    assert len(loaded) > 5
+    assert loaded <= set(code_of(*entries, package=PROJECT / "nbl"))
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package's source."""
+    shutil.copytree(PROJECT / "nbl", tmp_path / "nbl", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "nbl"
+
+
+def run_code(package, model, *modules):
+    """What a run of a model depends on, as in common.smk, below the package's folder."""
+    found = code_of(*modules, f"nbl.models.{model}", without=["nbl.grammars", "nbl.errors"], package=package)
+    return {str(Path(path).relative_to(package)) for path in found}
+
+
+@pytest.mark.parametrize("modules", [["nbl.train"], ["nbl.trained", "nbl.evaluate"]])
+def test_a_run_depends_on_its_own_grammar_only(package, modules):
+    before = {model: run_code(package, model, *modules) for model in GRAMMARS}
+    own = {f"models/{model}.py" for model in GRAMMARS}
+    for model, code in before.items():
+        assert code & own == {f"models/{model}.py"}
+        assert {"metrics.py", "rules.py", "inside/lexical.py", "decode/mbr.py", "corpus/folder.py"} <= code
+        assert {f"native/{path.name}" for path in (PROJECT / "nbl/native").glob("*.[ch]*")} <= code
+        assert not code & {"grammars.py", "errors.py", "matrix.py", "collect.py"}
+        assert not any(path.startswith(("commands/", "report/", "bench/")) for path in code)
+    (package / "models" / "mine.py").write_text("import nbl.models.base\n")
+    assert before == {model: run_code(package, model, *modules) for model in GRAMMARS}
+
+
+def test_code_follows_imports_within_functions_but_not_within_those_of_packages_around(tmp_path):
+    files = {
+        "__init__": "def f():\n    import nbl.lazy\n",
+        "lazy": "",
+        "a": "def f():\n    from nbl.b import c\n",
+        "b/__init__": "import nbl.d\nimport nbl.without.e",
+        "b/c": "import os",
+        "d": "",
+        "without/__init__": "",
+        "without/e": "",
     }
-    if verb == "bench":  # of training it times the step alone
-        harmless |= {"config", "corpus", "device", "metrics", "run_folder", "seed"}
-    for module in loaded:
-        path = module.removeprefix("nbl.").replace(".", "/")
-        known = PROJECT / "nbl" / f"{path}.py" in inputs
-        package = (PROJECT / "nbl" / path).is_dir()
-        assert known or package or path.split("/")[0] in harmless or path in harmless, path
-    for grammar in GRAMMARS if verb != "bench" else ():  # its own module is an input of its runs only
-        text = (PROJECT / "nbl" / "models" / f"{grammar}.py").read_text()
-        assert {f"models/{name}.py" for name in re.findall(r"nbl\.models\.(\w+)", text)} <= patterns, grammar
+    package = tmp_path / "nbl"
+    for name, text in files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(text)
+    (package / "b/data.txt").touch()
+    found = code_of("nbl.a", without=["nbl.without"], package=package)
+    names = ["__init__.py", "a.py", "b/__init__.py", "b/c.py", "b/data.txt", "d.py"]
+    assert [str(Path(path).relative_to(package)) for path in found] == names
+    with pytest.raises(FileNotFoundError, match=r"has no module nbl\.none"):
+        code_of("nbl.none", package=package)
 
 
 @pytest.fixture

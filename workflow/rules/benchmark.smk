@@ -12,16 +12,9 @@ rule benchmark_all:
 # the threads instead, before they are asked for here.
 rule benchmark:
     input:
-        code=modules(
-            *["bench/*", "inside/**/*", "models/*", "decode/*", "rules.py"],
-            *[
-                "native/*",
-                "products.py",
-                "process.py",
-                "run.py",
-                "train.py",
-                "growth.py",
-            ],
+        # Of training, the step alone is measured.
+        code=code_of(
+            "nbl.bench.*", "nbl.models.*", without=["nbl.corpus", "nbl.metrics"]
         ),
     output:
         rules.benchmark_all.input,

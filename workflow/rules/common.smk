@@ -10,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from nbl import checksums, matrix
+from nbl.closure import code_of
 from nbl.corpus import folder
 
 
@@ -54,32 +55,18 @@ def run_files(*names):
     return expand(f"{RUN}/{{name}}", run=EXPERIMENTS, seed=config["seeds"], name=names)
 
 
-def modules(*patterns):
-    """Source files of the package, so that a change of code is a change of input."""
-    found = {path for pattern in patterns for path in Path("nbl").glob(pattern)}
-    return sorted(str(path) for path in found if path.suffix in {".py", ".cpp", ".h"})
-
-
 CORPUS_FILES = expand(
     f"{RESULTS}/corpus/{{name}}",
     name=["train.jsonl", "dev.jsonl", "test.jsonl", "vocab.txt", "stats.json"],
 )
 
 
-def grammar_code(*patterns):
-    """What a run's grammar is made of, what both training and evaluation use of the corpus, and some more modules.
-
-    Of the other grammars, nothing: to add one makes no run stale.
-    """
-    shared = modules(
-        *["models/__init__.py", "models/base.py", "models/parts.py"],
-        *["models/lstm.py", "models/softmax.py", "models/pcfg.py", "products.py"],
-        *["inside/**/*", "decode/*", "rules.py", "native/*", "device.py"],
-        *["corpus/batches.py", "corpus/folder.py", "corpus/sentence.py", "metrics.py"],
-        *patterns,
-    )
-    return lambda wildcards: shared + modules(
-        f"models/{EXPERIMENTS[wildcards.run].model}.py"
+def grammar_code(*modules):
+    """What a run's step depends on: some modules and that of its own grammar. To add a grammar makes no run stale."""
+    return lambda wildcards: code_of(
+        *modules,
+        f"nbl.models.{EXPERIMENTS[wildcards.run].model}",
+        without=["nbl.grammars", "nbl.errors"],
     )
 
 
@@ -104,7 +91,11 @@ if workflow.is_main_process and not list(Path(".snakemake/locks").glob("*")):
         for sentence in checksums.set_aside(Path(sums).parent):
             logger.warning(sentence)
     # Contents decide what is stale, yet Snakemake throws away what comes out older than what went in.
-    inputs = modules("**/*") + CORPUS_FILES + matrix.source_files(SETTINGS)
+    inputs = (
+        [*map(str, Path("nbl").rglob("*.*"))]
+        + CORPUS_FILES
+        + matrix.source_files(SETTINGS)
+    )
     inputs += run_files(
         "config.yaml", "checkpoint.pt", "train.sha256", "evaluate.sha256"
     )

@@ -11,7 +11,7 @@ rule corpus_all:
 rule corpus:
     input:
         files=matrix.source_files(SETTINGS),
-        code=modules("corpus/*.py", "metrics.py", "baselines.py", "files.py"),
+        code=code_of("nbl.corpus.*"),
     output:
         CORPUS_FILES,
     log:

@@ -25,9 +25,7 @@ rule report_all:
 rule collect:
     input:
         made(run_files("train.sha256", "evaluate.sha256")),
-        code=modules(
-            *["collect.py", "run_status.py", "matrix.py", "corpus/sentence.py"]
-        ),
+        code=code_of("nbl.collect"),
     output:
         COLLECTED,
     log:
@@ -51,10 +49,7 @@ rule report:
         f"{RESULTS}/corpus/stats.json",
         bench=made(rules.benchmark_all.input),
         published="paper_tables/published.yaml",
-        code=modules(
-            *["report/*", "growth.py", "matrix.py", "metrics.py", "predictions.py"],
-            *["preferences.py", "corpus/sentence.py"],
-        ),
+        code=code_of("nbl.report.document"),
     output:
         REPORT,
     log:

@@ -16,7 +16,7 @@ rule runs:
 rule train:
     input:
         corpus=CORPUS_FILES,
-        code=grammar_code("train.py", "run.py", "config.py", "seed.py"),
+        code=grammar_code("nbl.train"),
     output:
         f"{RUN}/config.yaml",
         f"{RUN}/vocab.txt",
@@ -54,14 +54,7 @@ rule evaluate:
     input:
         run=multiext(f"{RUN}/", "config.yaml", "checkpoint.pt"),
         corpus=CORPUS_FILES,
-        code=grammar_code(
-            "trained.py",
-            "run_folder.py",
-            "predictions.py",
-            "evaluate.py",
-            "preferences.py",
-            "corpus/clean.py",
-        ),
+        code=grammar_code("nbl.trained", "nbl.evaluate"),
     output:
         f"{RUN}/metrics.json",
         f"{RUN}/predictions.mbr.jsonl",
