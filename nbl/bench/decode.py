@@ -6,18 +6,19 @@ A decoder that does not find the best of all trees of a short sentence is not ti
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nbl.bench.agreement import require_agreement
-from nbl.bench.all_trees import AllTrees
-from nbl.bench.measure import interleaved, peak_memory
+from nbl.bench.measure import interleaved, peak_memory, require_agreement
 from nbl.bench.random_rules import random_rules, single
 from nbl.decode import DECODERS, Parse, decode
 from nbl.inside import naive
+from nbl.rules import DenseRules
 
 GRAMMARS: dict[str, dict[str, Any]] = {
     "N-PCFG 30/60": {"grammar": "pcfg", "NT": 30, "PT": 60, "H": 1},
@@ -44,7 +45,7 @@ def check(name: str) -> None:
             for sentence, parse in zip(sentences, decode(rules, lengths, decoder), strict=True):
                 right, found = sentence.cyk(parse) if decoder == "cyk" else sentence.mbr(parse)
                 require_agreement(title, "the best of all trees", [right], [found], tolerance)
-        found = torch.tensor([parse.log_prob for parse in decode(long, longer, decoder)], dtype=torch.float64)
+        found = _doubles(*(parse.log_prob for parse in decode(long, longer, decoder)))
         require_agreement(title, "the naive recursion", [naively[decoder]], [found], 1e-9)
         double, timed = (map(_numbers, decode(rules, longer, decoder)) for rules in (many, single(many)))
         require_agreement(title, "itself in float64", list(double), list(timed), 1e-4)
@@ -53,7 +54,7 @@ def check(name: str) -> None:
 def _numbers(parse: Parse) -> Tensor:
     """All of a parse but its labels."""
     ends = [end for span in parse.spans for end in span[:2]]
-    return torch.tensor([parse.log_prob, *ends, *(parse.heads or [])], dtype=torch.float64)
+    return _doubles(parse.log_prob, *ends, *(parse.heads or []))
 
 
 def task(name: str, decoder: str, l: int) -> Callable[[], object]:
@@ -72,3 +73,49 @@ def compare(names: Sequence[str], l: int, rounds: int) -> list[dict[str, Any]]:
         row = {"model": name, "decoder": decoder, "l": l, **seconds._asdict()}
         rows.append(row | {"peak_mb": peak_memory(tasks[name, decoder])})
     return rows
+
+
+_trees = cache(naive.trees)
+
+
+class AllTrees:
+    """All trees of sentence b, of l words, with their probabilities; what a parse is worth, and the most one can be."""
+
+    def __init__(self, dense: DenseRules, b: int, l: int) -> None:
+        self.trees = _trees(l, dense.logp_root.shape[2], dense.logp_leaf.shape[2])
+        self.log_probs = torch.stack([naive.tree_log_prob(tree, dense, b) for tree in self.trees])
+
+    def cyk(self, parse: Parse) -> tuple[Tensor, Tensor]:
+        """The log-probability of the best tree, twice; that of the parse as the decoder has it, and as it is."""
+        best = float(self.log_probs.max())
+        own = [float(log_prob) for tree, log_prob in zip(self.trees, self.log_probs, strict=True) if _is(tree, parse)]
+        return _doubles(best, best), _doubles(parse.log_prob, max(own, default=-torch.inf))
+
+    def mbr(self, parse: Parse) -> tuple[Tensor, Tensor]:
+        """log p of the sentence, the largest expected number of right spans and that of right heads (each dependency
+        tree is that of some lexicalised tree); the same of the parse.
+        """
+        spans, arcs = Counter[Hashable](), Counter[Hashable]()  # their posterior probabilities
+        for tree, posterior in zip(self.trees, self.log_probs.softmax(0).tolist(), strict=True):
+            spans.update(dict.fromkeys(tree.spans(), posterior))
+            arcs.update(dict.fromkeys(enumerate(tree.heads()), posterior))
+        best = [float(self.log_probs.logsumexp(0)), max(_total(spans, tree.spans()) for tree in self.trees)]
+        own = [parse.log_prob, _total(spans, (span[:2] for span in parse.spans))]
+        if parse.heads is not None:
+            best.append(max(_total(arcs, enumerate(tree.heads())) for tree in self.trees))
+            own.append(_total(arcs, enumerate(parse.heads)))
+        return _doubles(*best), _doubles(*own)
+
+
+def _is(tree: naive.Node, parse: Parse) -> bool:
+    """Is this the tree of the parse, whatever its preterminals?"""
+    spans = {(node.i, node.j, node.symbol) for node in tree.subtrees() if node.child is not None}
+    return spans == set(parse.spans) and parse.heads in (None, tree.heads())
+
+
+def _total(posteriors: Counter[Hashable], parts: Iterable[Hashable]) -> float:
+    return sum(posteriors[part] for part in parts)
+
+
+def _doubles(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from nbl import native
-from nbl.bench.agreement import require_agreement
-from nbl.bench.measure import interleaved, peak_memory, sgemm, sgemm_rate
+from nbl.bench.measure import interleaved, peak_memory, require_agreement, sgemm, sgemm_rate
 from nbl.bench.random_rules import detached, random_rules, single
 from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
 

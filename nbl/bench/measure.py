@@ -17,8 +17,10 @@ from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from nbl import native
+from nbl.errors import UserError
 from nbl.products import multiply
 
 Key = TypeVar("Key", bound=Hashable)
@@ -125,3 +127,12 @@ def peak_memory(call: Callable[[], object]) -> float | None:
 
 def _kilobytes(status: Path, field: str) -> int:
     return int(next(line for line in status.read_text().splitlines() if line.startswith(field)).split()[1])
+
+
+def require_agreement(
+    name: str, reference: str, right: Sequence[Tensor], found: Sequence[Tensor], tolerance: float
+) -> None:
+    """An error unless each tensor is as in the reference, up to a relative and absolute tolerance."""
+    for expected, value in zip(right, found, strict=True):
+        if not torch.allclose(expected, value.to(expected.dtype), rtol=tolerance, atol=tolerance):
+            raise UserError(f"{name} differs from {reference} and is not timed")

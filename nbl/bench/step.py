@@ -17,9 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbl.bench.agreement import require_agreement
 from nbl.bench.floor import floor, gigaflop
-from nbl.bench.measure import PRODUCTS, interleaved, memory_rate, peak_memory, products, sgemm_rate, stream
+from nbl.bench.measure import (
+    PRODUCTS,
+    interleaved,
+    memory_rate,
+    peak_memory,
+    products,
+    require_agreement,
+    sgemm_rate,
+    stream,
+)
 from nbl.config import Training
 from nbl.inside import inside, naive
 from nbl.models import build, hyperparameters

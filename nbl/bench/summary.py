@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
-from nbl.bench.measure import PRODUCTS
-from nbl.growth import SHORTEST, exponent
+import numpy as np
 
 REFERENCE_GFLOPS = 90.0  # times are also told as on a machine with this sgemm rate
 # What is compared: b sentences over the sizes of one variable, the other one held.
@@ -90,7 +91,8 @@ def _steps(rows: Rows) -> dict[str, float]:
     for threads, measured in _by(rows, "threads").items():
         own = {row["model"]: row for row in measured}
         nbl = next(row for name, row in own.items() if name.startswith("NBL"))
-        rates = {f"GFLOP/s by {name}": nbl[f"{name}_gflops"] for name in PRODUCTS} | {"GB/s": nbl["memory_gbs"]}
+        products = [column.removesuffix("_gflops") for column in nbl if column.endswith("_gflops")]
+        rates = {f"GFLOP/s by {name}": nbl[f"{name}_gflops"] for name in products} | {"GB/s": nbl["memory_gbs"]}
         facts |= {f"{what}, {threads} threads": rate for what, rate in rates.items() if rate is not None}
         for name, row in own.items():
             facts[f"{'NBL' if row is nbl else name} step over its floor, {threads} threads"] = row["floor_ratio"]
@@ -107,3 +109,23 @@ def _decoders(rows: Rows) -> dict[str, float]:
         f"{model}: CYK over MBR, l = {l}": seconds[model, l, "cyk"] / seconds[model, l, "mbr"]
         for model, l in dict.fromkeys((model, l) for model, l, _ in seconds)
     }
+
+
+SHORTEST = 20  # words, from which on growth with the length is fitted; below, time is mostly overhead
+
+
+def exponent(sizes: Sequence[float], work: Sequence[float]) -> tuple[float, float]:
+    """Least-squares slope of log work over log size, and its standard error (nan for fewer than four points).
+
+    Work is time times the rate of a matrix product measured beside it: the rate of a machine drifts from one size to
+    the next.
+
+    >>> exponent([10, 20, 40], [1.0, 8.0, 64.0])[0]
+    3.0
+    """
+    x, y = np.log(np.array(sizes, dtype=float)), np.log(np.array(work, dtype=float))
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y / (x @ x))
+    freedom = len(x) - 2
+    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / freedom / float(x @ x)) if freedom > 1 else math.nan
+    return round(slope, 12), error

@@ -67,7 +67,7 @@ def evaluate(
         raise UserError(f"{legacy[0]} is for nlpcfg, not for {facts.model}: leave it out")
     sentences = split_of(corpus_dir, split, facts)
     if not from_predictions:
-        from nbl.trained import open_run, predict  # torch, which scoring does not need
+        from nbl.predict import open_run, predict  # torch, which scoring does not need
 
         with open_run(run, device, corpus_dir) as trained:
             for name in decoders:

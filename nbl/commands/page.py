@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from nbl.commands.check import ParamsPath, PublishedPath
+from nbl.drawing import svg
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import KNOWN_CORPORA, read_params
-from nbl.render import svg
 from nbl.report.curves import read_curves, watched
 from nbl.report.figures import draw_training
 from nbl.report.frame import read_results

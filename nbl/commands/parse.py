@@ -12,14 +12,13 @@ import typer
 
 from nbl.commands.common import Decoder, DeviceName, RunPath, TextPath, VocabularyDir, counting, note
 from nbl.corpus.sentence import Sentence
-from nbl.draw import draw
+from nbl.drawing import draw, png, svg
 from nbl.errors import UserError
 from nbl.files import replacing
 from nbl.formats import Analysis, as_json, brackets, conllx
 from nbl.input_text import read_input, remarks
+from nbl.predict import open_run, predict
 from nbl.predictions import Prediction
-from nbl.render import png, svg
-from nbl.trained import open_run, predict
 
 
 class Format(StrEnum):

@@ -9,8 +9,8 @@ import typer
 from nbl.commands.common import AsJson, RunPath, VocabularyDir, note
 from nbl.formats import Analysis, brackets
 from nbl.formats import as_json as json_line
+from nbl.predict import open_run
 from nbl.sampler import sample as draw_sentences
-from nbl.trained import open_run
 
 
 def sample(

@@ -8,7 +8,7 @@ from nbl import metrics
 from nbl.commands.common import AsJson, DeviceName, RunPath, TextPath, VocabularyDir, note, print_json
 from nbl.errors import UserError
 from nbl.input_text import name_of, read_input, remarks
-from nbl.trained import log_probs, open_run
+from nbl.predict import log_probs, open_run
 
 
 def score(

@@ -18,9 +18,9 @@ from nbl.commands.common import (
     print_json,
     split_of,
 )
-from nbl.describe import describe, usage
+from nbl.predict import Trained, open_run, predict
 from nbl.predictions import predictions_path, read_predictions
-from nbl.trained import Trained, open_run, predict
+from nbl.show import describe, usage
 
 GOLD_LABELS = 4  # of each symbol are printed
 

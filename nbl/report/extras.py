@@ -6,7 +6,7 @@ import math
 from itertools import product
 from typing import Any
 
-from nbl.growth import SHORTEST
+from nbl.bench.summary import SHORTEST
 from nbl.preferences import SHAPES
 from nbl.report.frame import LABELS, Results
 from nbl.report.latex import RULE, escape, mean_std, number, signed, spanning, table

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from nbl.draw import Picture, draw
+from nbl.drawing import Picture, draw
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.formats import Analysis as Parsed

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pandas as pd
 
-from nbl.growth import SHORTEST, exponent
+from nbl.bench.summary import SHORTEST, exponent
 from nbl.report.frame import Results
 from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Claim
 

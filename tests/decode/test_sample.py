@@ -9,13 +9,11 @@ from tiny_models import COMPOUND, LATENT, SIMPLE, tiny
 
 from nbl import sampler
 from nbl.corpus.vocab import Vocabulary
-from nbl.derivation import derivation
-from nbl.describe import describe
 from nbl.errors import UserError
 from nbl.inside import naive
 from nbl.rules import BilexicalRules, LexicalRules
-from nbl.sampler import _grow, sample
-from nbl.whole_grammar import any_rules, grammar_at, mean_rules, of_all_words, pieces
+from nbl.sampler import _grow, derivation, sample
+from nbl.show import any_rules, describe, grammar_at, mean_rules, of_all_words, pieces
 
 V = 2
 MODELS = [(name, given) for name, given in SIMPLE if given.get("parameterisation") != "paper"] + COMPOUND
@@ -111,7 +109,7 @@ def test_endless_grammar_is_given_up(monkeypatch):
 @pytest.mark.parametrize(("name", "settings"), [*SIMPLE, *COMPOUND])
 @torch.no_grad()
 def test_mean_rules_are_the_rules_of_all_words_in_proportion(name, settings, monkeypatch):
-    monkeypatch.setattr("nbl.whole_grammar.PIECE", 4)  # of 6 words
+    monkeypatch.setattr("nbl.show.PIECE", 4)  # of 6 words
     rules_of = grammar_at(tiny(name, settings, spread=2.0))
     rules = rules_of(torch.arange(6)[None])
     p_rule = rules.dense().logp_rule[0].exp()  # p q A D B C
@@ -167,7 +165,7 @@ def test_words_are_those_of_the_symbols_that_emit_them(name, symbols):
 
 
 def test_pieces_cover_the_vocabulary(monkeypatch):
-    monkeypatch.setattr("nbl.whole_grammar.PIECE", 4)
+    monkeypatch.setattr("nbl.show.PIECE", 4)
     seen = []
     list(pieces(lambda words: seen.append(words), 9))
     assert torch.cat(seen, 1).tolist() == [list(range(9))]

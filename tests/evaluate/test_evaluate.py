@@ -10,7 +10,7 @@ import torch
 from tiny_runs import call, made_up, tiny_run
 
 import nbl.models.base
-import nbl.trained
+import nbl.predict
 from nbl.corpus.clean import Span
 from nbl.corpus.folder import read_corpus
 from nbl.corpus.sentence import Sentence
@@ -284,7 +284,7 @@ def test_failure_on_the_way_leaves_the_old_files(run, folder, monkeypatch):
     def fail(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(nbl.trained, "predict", fail)
+    monkeypatch.setattr(nbl.predict, "predict", fail)
     code, _, _ = call("evaluate", run, "--corpus-dir", folder / "corpus")
     assert code == 130
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbl import cli
-from nbl.growth import exponent
+from nbl.bench.summary import exponent
 from nbl.report import claims
 from nbl.report.check import band, check
 from nbl.report.frame import Results

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from nbl.baselines import random_branching
-from nbl.draw import BLUE, WORD, draw, text_width
+from nbl.drawing import BLUE, WORD, draw, text_width
 from nbl.formats import Analysis, brackets
 
 

@@ -17,12 +17,11 @@ from nbl.corpus.clean import Span
 from nbl.corpus.conllx import read_conllx
 from nbl.corpus.sentence import Sentence
 from nbl.corpus.treebank import parse_trees
-from nbl.describe import usage
-from nbl.draw import draw
+from nbl.drawing import draw, png, svg
 from nbl.formats import Analysis
 from nbl.models import load
 from nbl.predictions import Prediction
-from nbl.render import png, svg
+from nbl.show import usage
 
 TEXT = 'The dog, they say, sees a Dog.\n\nHm!\nThe unicorn likes 12 "cats".\n'
 WORDS = [

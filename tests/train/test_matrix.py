@@ -210,7 +210,7 @@ def test_every_experiment_is_one_nbl_train_accepts(params):
 
 STEPS = {  # a step's modules, as its rule names them, and what it imports when it runs
     "train": (["nbl.train"], "nbl.train"),
-    "evaluate": (["nbl.trained", "nbl.evaluate"], "nbl.trained, nbl.evaluate"),
+    "evaluate": (["nbl.predict", "nbl.evaluate"], "nbl.predict, nbl.evaluate"),
     "corpus": (["nbl.corpus.*"], "nbl.corpus.sources, nbl.corpus.own"),
     "collect": (["nbl.collect"], "nbl.collect"),
     "report": (["nbl.report.document"], "nbl.report.document"),
@@ -245,7 +245,7 @@ def run_code(package, model, *modules):
     return {str(Path(path).relative_to(package)) for path in found}
 
 
-@pytest.mark.parametrize("modules", [["nbl.train"], ["nbl.trained", "nbl.evaluate"]])
+@pytest.mark.parametrize("modules", [["nbl.train"], ["nbl.predict", "nbl.evaluate"]])
 def test_a_run_depends_on_its_own_grammar_only(package, modules):
     before = {model: run_code(package, model, *modules) for model in GRAMMARS}
     own = {f"models/{model}.py" for model in GRAMMARS}

@@ -54,7 +54,7 @@ rule evaluate:
     input:
         run=multiext(f"{RUN}/", "config.yaml", "checkpoint.pt"),
         corpus=CORPUS_FILES,
-        code=grammar_code("nbl.trained", "nbl.evaluate"),
+        code=grammar_code("nbl.predict", "nbl.evaluate"),
     output:
         f"{RUN}/metrics.json",
         f"{RUN}/predictions.mbr.jsonl",
