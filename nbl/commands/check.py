@@ -13,14 +13,16 @@ from rich.table import Table
 
 from nbl.errors import UserError
 from nbl.matrix import read_params
-from nbl.report.check import Check
-from nbl.report.document import write_check
-from nbl.report.frame import Results, read_results
-from nbl.report.published import comparability, read_published
+from nbl.paper.check import Check
+from nbl.paper.document import write_check
+from nbl.paper.frame import Results, read_results
+from nbl.paper.published import PUBLISHED, comparability, read_published
 
 ResultsDir = Annotated[Path, typer.Option(help="The folder with all results.", file_okay=False)]
 ParamsPath = Annotated[Path, typer.Option(help="The planned experiments.", dir_okay=False)]
-PublishedPath = Annotated[Path, typer.Option(help="The paper's own numbers.", dir_okay=False)]
+PublishedPath = Annotated[
+    Path, typer.Option(help="The paper's own numbers.", show_default="those of the package", dir_okay=False)
+]
 
 
 def check(
@@ -30,7 +32,7 @@ def check(
         Path | None, typer.Option(help="The folder to write.  [default: paper_tables/CORPUS]", show_default=False)
     ] = None,
     params: ParamsPath = Path("params.yaml"),
-    published: PublishedPath = Path("paper_tables/published.yaml"),
+    published: PublishedPath = PUBLISHED,
 ) -> None:
     """Judge every number and every claim of the paper by a corpus' results.
 

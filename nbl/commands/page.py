@@ -12,12 +12,12 @@ from nbl.drawing import svg
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import KNOWN_CORPORA, read_params
-from nbl.report.curves import read_curves, watched
-from nbl.report.figures import draw_training
-from nbl.report.frame import read_results
-from nbl.report.page import draw_trees, replace_section, section
-from nbl.report.page import page as write_page
-from nbl.report.published import read_published
+from nbl.paper.curves import read_curves, watched
+from nbl.paper.figures import draw_training
+from nbl.paper.frame import read_results
+from nbl.paper.page import draw_trees, replace_section, section
+from nbl.paper.page import page as write_page
+from nbl.paper.published import PUBLISHED, read_published
 
 
 def page(
@@ -29,7 +29,7 @@ def page(
         "README.md"
     ),
     params: ParamsPath = Path("params.yaml"),
-    published: PublishedPath = Path("paper_tables/published.yaml"),
+    published: PublishedPath = PUBLISHED,
 ) -> None:
     """Write results.md, a figure of the training curves of each corpus, and the README's section of results."""
     corpora = [corpus for corpus in KNOWN_CORPORA if (reference / corpus).is_dir()]

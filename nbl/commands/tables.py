@@ -9,8 +9,8 @@ import typer
 
 from nbl.commands.check import ParamsPath, PublishedPath, ResultsDir, print_summary, read_runs
 from nbl.commands.common import note
-from nbl.report.document import compile_document, write_report
-from nbl.report.published import read_published
+from nbl.paper.document import compile_document, write_report
+from nbl.paper.published import PUBLISHED, read_published
 
 
 def tables(
@@ -20,7 +20,7 @@ def tables(
         Path | None, typer.Option(help="The folder to write.  [default: paper_tables/CORPUS]", show_default=False)
     ] = None,
     params: ParamsPath = Path("params.yaml"),
-    published: PublishedPath = Path("paper_tables/published.yaml"),
+    published: PublishedPath = PUBLISHED,
 ) -> None:
     """Write every table and figure of the paper with a corpus' results, as LaTeX, PDF and PNG.
 

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from nbl import cli
 from nbl.bench.summary import exponent
-from nbl.report import claims
-from nbl.report.check import band, check
-from nbl.report.frame import Results
-from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Comparison, judge
-from nbl.report.plan import Experiment, Plan
-from nbl.report.published import Cell, read_published
-from nbl.report.speed import speed
-from nbl.report.statistics import Summary, concordance_test, permutation_test, sign_flip_test
+from nbl.paper import claims
+from nbl.paper.check import band, check
+from nbl.paper.frame import Results
+from nbl.paper.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Comparison, judge
+from nbl.paper.plan import Experiment, Plan
+from nbl.paper.published import PUBLISHED, Cell, read_published
+from nbl.paper.speed import speed
+from nbl.paper.statistics import Summary, concordance_test, permutation_test, sign_flip_test
 
-PUBLISHED = Path(__file__).parents[2] / "paper_tables" / "published.yaml"
 VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=4)
 
 

@@ -12,7 +12,7 @@ import yaml
 from fake_results import WORDS, fake_params, write_results
 from tiny_runs import call
 
-from nbl.report.page import BEGIN, END
+from nbl.paper.page import BEGIN, END
 
 PROJECT = Path(__file__).parents[2]
 CHOSEN = ("npcfg", "cpcfg", "nlpcfg", "nlpcfg-NT=4", "nblpcfg", "nblpcfg-binding=D-B")
@@ -31,8 +31,6 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_results(tmp_path / "results", seeds=SEEDS, runs=CHOSEN)
     Path("params.yaml").write_text(yaml.safe_dump(fake_params(seeds=SEEDS)))
-    Path("paper_tables").mkdir()
-    Path("paper_tables/published.yaml").write_bytes((PROJECT / "paper_tables/published.yaml").read_bytes())
     Path("README.md").write_text(f"# About\n\n{BEGIN}\nold\n{END}\n\nMore.\n")
     for path in Path("results").glob("toy/runs/nblpcfg/*/predictions.cyk.jsonl"):  # invented heads are no trees
         records = [json.loads(line) | {"heads": [2, 3, 4, 0, 4, 5, 6, 7, 8]} for line in path.read_text().splitlines()]
@@ -173,7 +171,7 @@ def test_other_sizes_have_rows_without_the_paper_s_number(project):
 def test_the_published_page_is_what_the_published_runs_say(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_bytes((PROJECT / "README.md").read_bytes())
-    paths = {"reference": "results/reference", "params": "params.yaml", "published": "paper_tables/published.yaml"}
+    paths = {"reference": "results/reference", "params": "params.yaml"}
     options = [word for name, path in paths.items() for word in (f"--{name}", PROJECT / path)]
     code, _, err = call("page", *options, "--docs", tmp_path, "--readme", readme)
     assert code == 0, err
@@ -185,7 +183,7 @@ def test_the_published_page_is_what_the_published_runs_say(tmp_path):
 
 @pytest.mark.parametrize("corpus", ["sample", "open"])
 def test_the_published_tables_are_what_the_published_runs_say(corpus, tmp_path):
-    paths = {"results": "results/reference", "params": "params.yaml", "published": "paper_tables/published.yaml"}
+    paths = {"results": "results/reference", "params": "params.yaml"}
     options = [word for name, path in paths.items() for word in (f"--{name}", PROJECT / path)]
     code, _, err = call("tables", "--corpus", corpus, *options, "--out", tmp_path)
     assert code == 0, err

@@ -16,18 +16,17 @@ from fake_results import COMPOUND, RUNS, SEEDS, WORDS, change_metrics, fake_para
 from nbl import cli
 from nbl.errors import UserError
 from nbl.grammars import GRAMMARS, Kind
-from nbl.report import agreement, extras, tables
-from nbl.report.document import compile_document, write_report
-from nbl.report.frame import read_results
-from nbl.report.latex import best, escape, is_best, mean_std
-from nbl.report.numbers import macro
-from nbl.report.plan import MODELS
-from nbl.report.published import read_published
-from nbl.report.statistics import Summary
+from nbl.paper import agreement, extras, tables
+from nbl.paper.document import compile_document, write_report
+from nbl.paper.frame import read_results
+from nbl.paper.latex import best, escape, is_best, mean_std
+from nbl.paper.numbers import macro
+from nbl.paper.plan import MODELS
+from nbl.paper.published import PUBLISHED, read_published
+from nbl.paper.statistics import Summary
 
 PARAMS = fake_params()
 PROJECT = Path(__file__).parents[2]
-PUBLISHED = PROJECT / "paper_tables" / "published.yaml"
 FILES = {
     *(f"{name}.tex" for name in "main_result label_recall bindings check corpus complexity decoders".split()),
     *(f"{name}.tex" for name in "qualitative seeds numbers bayesnet paper".split()),

@@ -23,7 +23,7 @@ SIZES = range(100, 330)  # of d_H: with the runs of the tests 250 experiments, e
 
 def make(folder: Path) -> int:
     """A copy of the project with invented results; gives the number of runs."""
-    for part in ("nbl", "workflow", "paper_tables/published.yaml"):
+    for part in ("nbl", "workflow"):
         source, target = PROJECT / part, folder / part
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 PROJECT = Path(__file__).parents[2]
-PARTS = ("nbl", "workflow", "dvc.yaml", ".dvc/config", ".dvcignore", ".gitignore", "paper_tables/published.yaml")
+PARTS = ("nbl", "workflow", "dvc.yaml", ".dvc/config", ".dvcignore", ".gitignore")
 TABLES = {
     "main": ["nblpcfg"],
     "bindings": ["nblpcfg", "nblpcfg-binding=D-B"],

@@ -213,7 +213,7 @@ STEPS = {  # a step's modules, as its rule names them, and what it imports when 
     "evaluate": (["nbl.predict", "nbl.evaluate"], "nbl.predict, nbl.evaluate"),
     "corpus": (["nbl.corpus.*"], "nbl.corpus.sources, nbl.corpus.own"),
     "collect": (["nbl.collect"], "nbl.collect"),
-    "report": (["nbl.report.document"], "nbl.report.document"),
+    "report": (["nbl.paper.document"], "nbl.paper.document"),
     "benchmark": (["nbl.bench.*", "nbl.models.*"], "nbl.bench.inside, nbl.bench.step, nbl.bench.decode"),
 }
 

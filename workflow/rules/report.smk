@@ -48,8 +48,7 @@ rule report:
         COLLECTED,
         f"{RESULTS}/corpus/stats.json",
         bench=made(rules.benchmark_all.input),
-        published="paper_tables/published.yaml",
-        code=code_of("nbl.report.document"),
+        code=code_of("nbl.paper.document"),
     output:
         REPORT,
     log:

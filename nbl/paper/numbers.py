@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from nbl.report.check import Check
-from nbl.report.frame import Results
-from nbl.report.latex import MISSING, escape, number
-from nbl.report.plan import MODELS
-from nbl.report.published import Published, comparability
-from nbl.report.statistics import Summary
+from nbl.paper.check import Check
+from nbl.paper.frame import Results
+from nbl.paper.latex import MISSING, escape, number
+from nbl.paper.plan import MODELS
+from nbl.paper.published import Published, comparability
+from nbl.paper.statistics import Summary
 
 DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 METRICS = ("f1", "udas", "uuas", "perplexity")

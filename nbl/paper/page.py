@@ -10,18 +10,18 @@ from nbl.drawing import Picture, draw
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.formats import Analysis as Parsed
+from nbl.paper.agreement import self_f1
+from nbl.paper.check import check
+from nbl.paper.curves import collapse, read_curves, selection, training_table
+from nbl.paper.frame import Results
+from nbl.paper.judgement import NOT_REPRODUCED, NOT_RUN, REPRODUCED, RULE, Claim, counts
+from nbl.paper.markdown import mean, table
+from nbl.paper.plan import LEXICALISED, MODELS, Experiment
+from nbl.paper.published import Published, comparability
+from nbl.paper.speed import speed
+from nbl.paper.statistics import Summary
+from nbl.paper.tables import sizes
 from nbl.predictions import DECODERS, LEGACY, predictions_path, stored
-from nbl.report.agreement import self_f1
-from nbl.report.check import check
-from nbl.report.curves import collapse, read_curves, selection, training_table
-from nbl.report.frame import Results
-from nbl.report.judgement import NOT_REPRODUCED, NOT_RUN, REPRODUCED, RULE, Claim, counts
-from nbl.report.markdown import mean, table
-from nbl.report.plan import LEXICALISED, MODELS, Experiment
-from nbl.report.published import Published, comparability
-from nbl.report.speed import speed
-from nbl.report.statistics import Summary
-from nbl.report.tables import sizes
 
 SPEED = (
     "A forward and backward pass of each inside algorithm on random rules, on one processor thread; the paper measured "

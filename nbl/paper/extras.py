@@ -7,13 +7,13 @@ from itertools import product
 from typing import Any
 
 from nbl.bench.summary import SHORTEST
+from nbl.paper.frame import LABELS, Results
+from nbl.paper.latex import RULE, escape, mean_std, number, signed, spanning, table
+from nbl.paper.plan import LEXICALISED, MODELS, Experiment
+from nbl.paper.published import Published
+from nbl.paper.speed import growth
+from nbl.paper.tables import SIGNS, sizes
 from nbl.preferences import SHAPES
-from nbl.report.frame import LABELS, Results
-from nbl.report.latex import RULE, escape, mean_std, number, signed, spanning, table
-from nbl.report.plan import LEXICALISED, MODELS, Experiment
-from nbl.report.published import Published
-from nbl.report.speed import growth
-from nbl.report.tables import SIGNS, sizes
 
 # Implementations that are timed -> the algorithm of the paper, or its own complexity where the paper has none.
 ALGORITHMS = {"NBL, torch": "NBL", "NBL, native": "NBL"}

@@ -22,10 +22,10 @@ from matplotlib.ticker import MaxNLocator
 
 from nbl.files import replacing
 from nbl.grammars import GRAMMARS
-from nbl.report.curves import Curve, watched_f1
-from nbl.report.frame import Results
-from nbl.report.plan import MODELS, Experiment
-from nbl.report.speed import curve
+from nbl.paper.curves import Curve, watched_f1
+from nbl.paper.frame import Results
+from nbl.paper.plan import MODELS, Experiment
+from nbl.paper.speed import curve
 
 logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns of the age of the fonts
 

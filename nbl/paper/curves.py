@@ -12,10 +12,10 @@ import yaml
 
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.report.frame import Results
-from nbl.report.markdown import decimal, table
-from nbl.report.plan import Experiment
-from nbl.report.statistics import concordance_test
+from nbl.paper.frame import Results
+from nbl.paper.markdown import decimal, table
+from nbl.paper.plan import Experiment
+from nbl.paper.statistics import concordance_test
 
 Group = tuple[list[float], list[float]]  # of the seeds of a grammar: what is to tell, and the F1 to be told
 LEFT_BRANCHING = 50.0  # per cent of the constituents, from which on a grammar counts as fallen into left branching

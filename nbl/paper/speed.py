@@ -8,8 +8,8 @@ from itertools import pairwise
 import pandas as pd
 
 from nbl.bench.summary import SHORTEST, exponent
-from nbl.report.frame import Results
-from nbl.report.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Claim
+from nbl.paper.frame import Results
+from nbl.paper.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Claim
 
 NBL, RE_IMPL_1, RE_IMPL_2 = "NBL, torch", "NL, C1-1 cached", "NL, C1-2 cached"  # the paper's three
 OURS = ("NL, splits first", "NL, native", "NBL, native")  # faster ways that the paper does not have

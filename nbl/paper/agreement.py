@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from statistics import fmean
 
 from nbl import metrics
-from nbl.report.frame import Results
+from nbl.paper.frame import Results
 
 
 def self_f1(results: Results) -> dict[str, dict[int, float]]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nbl.report import claims as trained
-from nbl.report.frame import Results
-from nbl.report.judgement import (
+from nbl.paper import claims as trained
+from nbl.paper.frame import Results
+from nbl.paper.judgement import (
     CANNOT_TELL,
     NOT_REPRODUCED,
     NOT_RUN,
@@ -22,11 +22,11 @@ from nbl.report.judgement import (
     compare_pairs,
     counts,
 )
-from nbl.report.latex import escape, long_table, number, signed
-from nbl.report.plan import MODELS, RELEASED_NT
-from nbl.report.published import Cell, Published, caveat, comparability
-from nbl.report.speed import speed
-from nbl.report.statistics import Summary, welch_half_width
+from nbl.paper.latex import escape, long_table, number, signed
+from nbl.paper.plan import MODELS, RELEASED_NT
+from nbl.paper.published import Cell, Published, caveat, comparability
+from nbl.paper.speed import speed
+from nbl.paper.statistics import Summary, welch_half_width
 
 ROUNDING = 0.05  # the paper prints one decimal
 WIDEST = 0.1  # of the paper's number: a wider band tells nothing

@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 
 from nbl.files import read_text, replacing, write_text
-from nbl.report import extras, tables
-from nbl.report.agreement import self_f1
-from nbl.report.check import Check, as_json, as_latex, check
-from nbl.report.figures import draw_figures
-from nbl.report.frame import Results
-from nbl.report.numbers import numbers
-from nbl.report.published import Published
+from nbl.paper import extras, tables
+from nbl.paper.agreement import self_f1
+from nbl.paper.check import Check, as_json, as_latex, check
+from nbl.paper.figures import draw_figures
+from nbl.paper.frame import Results
+from nbl.paper.numbers import numbers
+from nbl.paper.published import Published
 
 STATIC = ("bayesnet.tex", "paper.tex")  # the same for every corpus
 LATEX_RUNS = 3  # until references and the widths of long tables are settled

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from nbl.report.published import Cell
-from nbl.report.statistics import Summary
+from nbl.paper.published import Cell
+from nbl.paper.statistics import Summary
 
 MISSING = "--"
 RULE = r"\midrule"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from nbl.report.frame import LABELS, Results
-from nbl.report.judgement import (
+from nbl.paper.frame import LABELS, Results
+from nbl.paper.judgement import (
     CANNOT_TELL,
     METRICS,
     NOT_REPRODUCED,
@@ -24,8 +24,8 @@ from nbl.report.judgement import (
     side,
     smaller_rivals,
 )
-from nbl.report.plan import MODELS, RELEASED_NT, Experiment
-from nbl.report.statistics import ALPHA
+from nbl.paper.plan import MODELS, RELEASED_NT, Experiment
+from nbl.paper.statistics import ALPHA
 
 FLAT = 0.25  # a curve is flat where it gains at most this share of what it gained before
 HARDLY = 0.5  # a grammar hardly changes if by at most this share of the other's change

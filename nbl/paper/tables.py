@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nbl.report.frame import LABELS, Results
-from nbl.report.latex import RULE, best, is_best, long_table, mean_std, number, published, signed, spanning, table
-from nbl.report.plan import LEXICALISED, MODELS, Experiment
-from nbl.report.published import Published, comparability
-from nbl.report.statistics import Summary
+from nbl.paper.frame import LABELS, Results
+from nbl.paper.latex import RULE, best, is_best, long_table, mean_std, number, published, signed, spanning, table
+from nbl.paper.plan import LEXICALISED, MODELS, Experiment
+from nbl.paper.published import Published, comparability
+from nbl.paper.statistics import Summary
 
 SIGNS = {"cyk": r"$^\star$", "mbr": r"$^\dagger$"}
 TITLES = {"f1": "F1", "udas": "UDAS", "uuas": "UUAS", "perplexity": "Perplexity"}

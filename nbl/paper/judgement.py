@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from nbl.report.frame import Results
-from nbl.report.plan import MODELS, RELEASED_NT, Experiment
-from nbl.report.statistics import ALPHA, Summary, permutation_test, sign_flip_test
+from nbl.paper.frame import Results
+from nbl.paper.plan import MODELS, RELEASED_NT, Experiment
+from nbl.paper.statistics import ALPHA, Summary, permutation_test, sign_flip_test
 
 VERDICTS = REPRODUCED, NOT_REPRODUCED, CANNOT_TELL, NOT_RUN = (
     "reproduced",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nbl.report.statistics import Summary
+from nbl.paper.statistics import Summary
 
 
 def mean(summary: Summary) -> str:

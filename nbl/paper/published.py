@@ -11,6 +11,7 @@ import yaml
 from nbl.errors import UserError
 from nbl.files import read_text
 
+PUBLISHED = Path(__file__).with_name("published.yaml")
 # How far the paper's numbers, which are for section 23 of the WSJ, can be held against those of a corpus.
 INDICATIVE = {"open"}
 COMPARABLE = {"wsj"}
