@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -18,35 +17,9 @@ from nbl import native
 from nbl.corpus.folder import Corpus
 from nbl.errors import UserError
 from nbl.files import write_text
-from nbl.grammars import CHOICES
-from nbl.models import hyperparameters
+from nbl.settings import Training, parse
 
-
-@dataclass(frozen=True)
-class Training:
-    """How a model is trained; the defaults are those of most models of the paper."""
-
-    lr: float = 0.001
-    epochs: int = 10
-    batch_size: int = 4
-    max_length: int = 40  # longer sentences are left out of training
-    patience: int = 5  # epochs without a better dev perplexity before training ends
-    clip: float = 3.0  # largest global norm of the gradient
-    curriculum: int = 0  # longest sentence of the first epoch, one word more each epoch; 0: no curriculum
-
-    def longest(self, epoch: int) -> int:
-        """The longest sentence of an epoch, counted from 1.
-
-        >>> [Training(curriculum=30, max_length=32).longest(epoch) for epoch in (1, 2, 3, 4)]
-        [30, 31, 32, 32]
-        """
-        return min(self.max_length, self.curriculum + epoch - 1) if self.curriculum else self.max_length
-
-
-# What differs from `Training()`.
-MODEL_TRAINING: dict[str, dict[str, Any]] = {"nblpcfg": {"batch_size": 8}, "cpcfg": {"curriculum": 30}}
 PLACE = frozenset({"device", "threads"})  # where a run is trained
-SMALLEST = {"max_length": 2}  # of the whole numbers; 1 where not named
 
 
 @dataclass(frozen=True)
@@ -67,7 +40,7 @@ def make_config(
     model: str, assignments: Iterable[str], corpus: Corpus, *, seed: int, threads: int, device: str
 ) -> Config:
     """The settings of a run: the model's defaults, changed by assignments `KEY=VALUE`."""
-    sizes, training = settings(model, assignments)
+    sizes, training = parse(model, assignments)
     return Config(
         model=model,
         vocab_size=len(corpus.vocabulary),
@@ -78,69 +51,6 @@ def make_config(
         device=device,
         corpus=corpus.identity,
     )
-
-
-def settings(model: str, assignments: Iterable[str]) -> tuple[dict[str, Any], Training]:
-    """Hyper-parameters and training settings from `KEY=VALUE`; whatever is wrong is told at once.
-
-    PT is 2 NT if only NT is given.
-
-    >>> settings("nblpcfg", ["NT=2", "lr=0.01"])[0]["PT"]
-    4
-    """
-    of_model = hyperparameters(model)
-    of_training = asdict(Training()) | MODEL_TRAINING.get(model, {})
-    given: dict[str, Any] = {}
-    errors = []
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals:
-            errors.append(f"{assignment!r} is not KEY=VALUE")
-        elif key in given:
-            errors.append(f"{key} is given twice")
-        elif key not in of_model | of_training:
-            errors.append(f"{key}={text}: {model} has no {key}, but {', '.join(sorted(of_model | of_training))}")
-        else:
-            given[key] = None
-            try:
-                given[key] = _value(key, text)
-            except ValueError as error:
-                errors.append(f"{key}={text}: {error}")
-    if errors:
-        raise UserError(f"wrong settings: {'; '.join(errors)}")
-    if "NT" in given:
-        of_model["PT"] = 2 * given["NT"]
-    of_model |= {key: value for key, value in given.items() if key in of_model}
-    of_training |= {key: value for key, value in given.items() if key in of_training}
-    return of_model, Training(**of_training)
-
-
-def _value(key: str, text: str) -> Any:
-    """The value a key's text stands for; ValueError says what is allowed."""
-    if key in CHOICES:
-        values = {str(choice).lower(): choice for choice in CHOICES[key]}
-        if text.lower() not in values:
-            raise ValueError(f"must be one of {', '.join(map(str, CHOICES[key]))}")
-        return values[text.lower()]
-    if key in {"lr", "clip"}:
-        number = _number(float, text)
-        if number is None or not 0 < number < math.inf:
-            raise ValueError("must be a number above 0")
-        return number
-    whole = _number(int, text)
-    if key == "curriculum":
-        if whole is None or whole < 0 or whole == 1:
-            raise ValueError("must be 0 (no curriculum) or the longest sentence of the first epoch, from 2")
-    elif whole is None or whole < SMALLEST.get(key, 1):
-        raise ValueError(f"must be a whole number from {SMALLEST.get(key, 1)}")
-    return whole
-
-
-def _number(kind: type, text: str) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        return None
 
 
 def environment(device: torch.device) -> dict[str, str]:

@@ -13,8 +13,9 @@ from nbl.corpus.sentence import Sentence, best_scheme
 from nbl.errors import UserError
 from nbl.files import write_text
 from nbl.metrics import Convention
-from nbl.predictions import DECODERS, Prediction, predictions_path, read_predictions, suffix
+from nbl.predictions import Prediction, predictions_path, read_predictions, suffix
 from nbl.run_folder import RunFolder
+from nbl.settings import DECODERS
 
 Pairs = Sequence[tuple[Sentence, Prediction]]
 

@@ -18,13 +18,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.grammars import GRAMMARS
-from nbl.predictions import DECODERS, LEGACY
+from nbl.settings import CORPORA, DECODERS, LEGACY, MODELS, SETTINGS, TRAINING, with_PT
 
-SCHEMA = Path(__file__).parent.parent / "workflow" / "schemas" / "params.schema.yaml"
-# Settings of the training; all others are the model's own, and an experiment's name tells those it changes.
-TRAINING = ("lr", "epochs", "batch_size", "max_length", "patience", "clip", "curriculum")
-KNOWN_CORPORA = ("toy", "sample", "open", "wsj")
+SCHEMA = Path(__file__).with_name("params.schema.yaml")
 FILE_KEYS = ("trees", "text", "heads")  # a user's own files, each FILE or PART=FILE
 Params = Mapping[str, Any]
 
@@ -45,10 +41,8 @@ class Experiment:
         return [f"{key}={_text(self.settings[key])}" for key in sorted(self.settings)]
 
     def differences(self, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """What a run's `config.yaml` records, and what is planned instead. PT is 2 NT if not given."""
-        planned = {"model": self.model} | self.settings
-        if "NT" in planned:
-            planned.setdefault("PT", 2 * planned["NT"])
+        """What a run's `config.yaml` records, and what is planned instead."""
+        planned = with_PT({"model": self.model} | self.settings)
         recorded = config | config["hyperparameters"] | config["training"]
         return {key: (recorded.get(key), planned[key]) for key in sorted(planned) if recorded.get(key) != planned[key]}
 
@@ -68,8 +62,7 @@ def read_params(path: Path, changes: dict[str, Any] | None = None) -> dict[str, 
 
 def errors(params: Any) -> list[str]:
     """All that is wrong with the parameters, a sentence each, with the path of the key."""
-    schema = yaml.safe_load(read_text(SCHEMA))
-    found = sorted(Draft202012Validator(schema).iter_errors(params), key=lambda error: list(map(str, error.path)))
+    found = sorted(Draft202012Validator(_schema()).iter_errors(params), key=lambda error: list(map(str, error.path)))
     result = [f"{'.'.join(map(str, error.path)) or 'params.yaml'}: {error.message}" for error in found]
 
     def sound(*path: str) -> bool:
@@ -95,14 +88,24 @@ def errors(params: Any) -> list[str]:
     return result
 
 
+def _schema() -> dict[str, Any]:
+    """The structure of `params.yaml`, with the names and values that `nbl.settings` describes."""
+    schema = yaml.safe_load(read_text(SCHEMA))
+    defined = schema["$defs"]
+    defined["settings"]["properties"] |= {key: values.schema for key, values in SETTINGS.items()}
+    defined["training"]["enum"] = list(TRAINING)
+    defined["decoder"]["enum"] = list(DECODERS)
+    return schema
+
+
 def _source_errors(name: str, corpus: Params) -> Iterator[str]:
     """A corpus is one that nbl knows, perhaps with its place, or a user's own files."""
     own = [key for key in ("trees", "text") if key in corpus]
-    if name in KNOWN_CORPORA:
+    if name in CORPORA:
         yield from (f"{key}: {name} is a corpus that nbl knows; one's own files need another name" for key in own)
     else:
         if not own:
-            yield f"text: {name!r} is none of {', '.join(KNOWN_CORPORA)}; name its files here or under trees"
+            yield f"text: {name!r} is none of {', '.join(CORPORA)}; name its files here or under trees"
         if corpus.get("source") is not None:
             yield f"source: {corpus['source']!r} is for a corpus that nbl knows; name files under text or trees"
 
@@ -115,7 +118,7 @@ def source_options(name: str, corpus: Params) -> list[str]:
     >>> source_options("mine", {"text": ["train=a.txt", "b.txt"]})
     ['--text', 'train=a.txt', 'b.txt']
     """
-    options = ["--corpus", name] if name in KNOWN_CORPORA else []
+    options = ["--corpus", name] if name in CORPORA else []
     if corpus.get("source") is not None:
         options += ["--source", corpus["source"]]
     return options + [word for key in FILE_KEYS if key in corpus for word in (f"--{key}", *corpus[key])]
@@ -134,8 +137,8 @@ def _corpus_errors(corpus: Params, decoders: Params) -> Iterator[str]:
     """What a schema cannot say: names that must be known, or follow from others."""
     models, tables = corpus["models"], corpus["tables"]
     for name in models:
-        if name not in GRAMMARS:
-            yield f"models.{name}: {name!r} is not one of {', '.join(GRAMMARS)}"
+        if name not in MODELS:
+            yield f"models.{name}: {name!r} is not one of {', '.join(MODELS)}"
     for name, entry in corpus["experiments"].items():
         model = entry["model"]
         if model not in models:
@@ -154,10 +157,13 @@ def _corpus_errors(corpus: Params, decoders: Params) -> Iterator[str]:
         for name in names:
             if name not in corpus["experiments"]:
                 yield f"tables.{table}: {name!r} is not among the experiments"
-            elif corpus["experiments"][name]["model"] != "nlpcfg" and any(
-                decoder.endswith(LEGACY) for decoder in decoders.get(table, ())
-            ):
+            elif any(decoder.endswith(LEGACY) for decoder in decoders.get(table, ())) and not _has_legacy(corpus, name):
                 yield f"tables.{table}: {name!r} has no legacy decoders, only nlpcfg has"
+
+
+def _has_legacy(corpus: Params, experiment: str) -> bool:
+    model = corpus["experiments"][experiment]["model"]
+    return model in MODELS and MODELS[model].legacy
 
 
 def experiment_name(entry: Params) -> str:

@@ -16,9 +16,6 @@ from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError, shorten
 from nbl.files import read_text, write_text
 
-# Those with this ending repeat the errors of the released NL-PCFG decoders.
-LEGACY = "-legacy"
-DECODERS = ("cyk", "mbr", f"cyk{LEGACY}", f"mbr{LEGACY}")
 AGAIN = "run `nbl evaluate` again"
 
 

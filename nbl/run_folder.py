@@ -9,7 +9,7 @@ import yaml
 
 from nbl.corpus.folder import Corpus
 from nbl.errors import UserError
-from nbl.grammars import GRAMMARS
+from nbl.settings import MODELS, is_compound
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunFolder:
     @property
     def has_heads(self) -> bool:
         """Whether the grammar is lexicalised."""
-        return GRAMMARS[self.model].lexicalised
+        return MODELS[self.model].lexicalised
 
     def refuse_other(self, corpus: Corpus, corpus_dir: Path) -> None:
         """Refuse a corpus other than the one the run was trained on, and name what differs."""
@@ -50,7 +50,7 @@ def read_run(path: str | Path) -> RunFolder:
     file = path / "config.yaml"
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        compound = GRAMMARS[config["model"]].compound or bool(config["hyperparameters"].get("compound"))
+        compound = is_compound(config["model"], config["hyperparameters"])
         return RunFolder(path, config["model"], compound, int(config["threads"]), dict(config["corpus"]))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path} is no run's folder (no config.yaml); make one with `nbl train`") from error

@@ -7,8 +7,8 @@ from math import log
 import torch
 from torch import Tensor
 
-from nbl.grammars import BINDINGS
 from nbl.rules import BilexicalRules, LexicalRules, PCFGRules, RankRules
+from nbl.settings import BINDINGS
 
 GRAMMARS = ("pcfg", "compound-pcfg", "rank", "lexical", "compound-lexical", *BINDINGS)
 

@@ -28,12 +28,12 @@ from nbl.bench.measure import (
     sgemm_rate,
     stream,
 )
-from nbl.config import Training
 from nbl.inside import inside, naive
-from nbl.models import build, hyperparameters
+from nbl.models import build
 from nbl.models.base import CompoundGrammar, Grammar
 from nbl.rules import Rules
 from nbl.run import Adam
+from nbl.settings import Training, hyperparameters
 from nbl.train import clipped_step
 
 VOCABULARY = 10_001

@@ -22,14 +22,15 @@ from nbl.commands.common import (
 )
 from nbl.errors import UserError
 from nbl.evaluate import write_metrics
-from nbl.predictions import LEGACY, predictions_path, write_predictions
+from nbl.predictions import predictions_path, write_predictions
 from nbl.run_folder import read_run
+from nbl.settings import LEGACY
 
 LABELS = 8  # the most frequent ones are printed
 
 
 class AnyDecoder(StrEnum):
-    """Those of `predictions.DECODERS`."""
+    """Those of `nbl.settings.DECODERS`."""
 
     cyk = "cyk"
     mbr = "mbr"

@@ -11,13 +11,14 @@ from nbl.commands.check import ParamsPath, PublishedPath
 from nbl.drawing import svg
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
-from nbl.matrix import KNOWN_CORPORA, read_params
+from nbl.matrix import read_params
 from nbl.paper.curves import read_curves, watched
 from nbl.paper.figures import draw_training
 from nbl.paper.frame import read_results
 from nbl.paper.page import draw_trees, replace_section, section
 from nbl.paper.page import page as write_page
 from nbl.paper.published import PUBLISHED, read_published
+from nbl.settings import CORPORA
 
 
 def page(
@@ -32,7 +33,7 @@ def page(
     published: PublishedPath = PUBLISHED,
 ) -> None:
     """Write results.md, a figure of the training curves of each corpus, and the README's section of results."""
-    corpora = [corpus for corpus in KNOWN_CORPORA if (reference / corpus).is_dir()]
+    corpora = [corpus for corpus in CORPORA if (reference / corpus).is_dir()]
     if not corpora:
         raise UserError(f"there are no runs in {reference}: copy some with `nbl export`")
     found = [read_results(reference, corpus, read_params(params)) for corpus in corpora]

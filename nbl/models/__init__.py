@@ -14,48 +14,22 @@ import torch
 import yaml
 
 from nbl.errors import UserError
-from nbl.grammars import CHOICES, GRAMMARS
 from nbl.models.base import Grammar
-
-
-def model_class(name: str) -> type[Grammar]:
-    """The class of a model; an unknown name is refused."""
-    if name not in GRAMMARS:
-        raise UserError(f"unknown model {name!r}: choose one of {', '.join(GRAMMARS)}")
-    found: type[Grammar] = getattr(import_module(f"nbl.models.{name}"), GRAMMARS[name].model)
-    return found
-
-
-def hyperparameters(name: str) -> dict[str, Any]:
-    """All hyper-parameters of a model with their defaults."""
-    return dict(model_class(name).__init__.__kwdefaults__ or {})
+from nbl.settings import MODELS, checked
 
 
 def build(name: str, vocab_size: int, **given: Any) -> Grammar:
     """A new model with random parameters, drawn from torch's global generator.
 
-    `given` are hyper-parameters that differ from `hyperparameters(name)`; PT is 2 NT if only NT is given.
+    Args:
+        name: one of `nbl.settings.MODELS`.
+        vocab_size: number of words in the vocabulary.
+        given: hyper-parameters that differ from the model's defaults, `nbl.settings.hyperparameters(name)`.
     """
-    defaults = hyperparameters(name)
-    errors = [_error("vocab_size", vocab_size)]
-    for key, value in given.items():
-        errors.append(_error(key, value) if key in defaults else f"{key} (given as {value!r}) is unknown")
-    if errors := [error for error in errors if error]:
-        raise UserError(f"cannot build {name}, which has {', '.join(defaults)}: {'; '.join(errors)}")
-    if "NT" in given:
-        defaults["PT"] = 2 * given["NT"]
-    return model_class(name)(vocab_size, **(defaults | given))
-
-
-def _error(key: str, value: Any) -> str:
-    """What is wrong with the value of a hyper-parameter, or ""."""
-    if key in CHOICES:
-        # By type too: 1 == True.
-        if not any(value == choice and type(value) is type(choice) for choice in CHOICES[key]):
-            return f"{key} is {value!r}, not one of {', '.join(map(str, CHOICES[key]))}"
-    elif type(value) is not int or value < 1:
-        return f"{key} is {value!r}, not a whole number from 1"
-    return ""
+    settings = checked(name, vocab_size, given)
+    model = MODELS[name]
+    found: type[Grammar] = getattr(import_module(f"nbl.models.{model.module}"), model.name)
+    return found(vocab_size, **settings)
 
 
 def load(run_directory: str | Path) -> Grammar:

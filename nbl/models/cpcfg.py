@@ -13,12 +13,12 @@ class CPCFG(NeuralPCFG):
         self,
         vocab_size: int,
         *,
-        NT: int = 30,
-        PT: int = 60,
-        dim: int = 256,
-        z_dim: int = 64,
-        h_dim: int = 512,
-        w_dim: int = 512,
+        NT: int,
+        PT: int,
+        dim: int,
+        z_dim: int,
+        h_dim: int,
+        w_dim: int,
     ):
         inference = InferenceNetwork(vocab_size, z_dim, h_dim, w_dim)
         super().__init__(vocab_size, inference, NT, PT, dim)

@@ -25,12 +25,12 @@ class NBLPCFG(Grammar):
         self,
         vocab_size: int,
         *,
-        NT: int = 15,
-        PT: int = 30,
-        d_H: int = 300,
-        dim: int = 256,
-        binding: str = "D-C",
-        parameterisation: str = "released",
+        NT: int,
+        PT: int,
+        d_H: int,
+        dim: int,
+        binding: str,
+        parameterisation: str,
     ):
         super().__init__()
         self.vocab_size, self.S, self.binding = vocab_size, NT + PT, binding

@@ -23,13 +23,13 @@ class NLPCFG(CompoundGrammar):
         self,
         vocab_size: int,
         *,
-        NT: int = 30,
-        PT: int = 60,
-        dim: int = 256,
-        compound: bool = False,
-        z_dim: int = 64,
-        h_dim: int = 512,
-        w_dim: int = 512,
+        NT: int,
+        PT: int,
+        dim: int,
+        compound: bool,
+        z_dim: int,
+        h_dim: int,
+        w_dim: int,
     ):
         super().__init__(InferenceNetwork(vocab_size, z_dim, h_dim, w_dim) if compound else None)
         self.S = S = NT + PT

@@ -18,7 +18,7 @@ class TNPCFG(Grammar):
     default initialisation and embeddings are N(0, 1).
     """
 
-    def __init__(self, vocab_size: int, *, NT: int = 250, PT: int = 500, rank: int = 500, dim: int = 256):
+    def __init__(self, vocab_size: int, *, NT: int, PT: int, rank: int, dim: int):
         super().__init__()
         self.NT = NT
         self.u_S, self.u_X, self.u_T = table(1, dim), table(NT + PT, dim), table(PT, dim)

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from nbl import settings
 from nbl.files import replacing
-from nbl.grammars import GRAMMARS
 from nbl.paper.curves import Curve, watched_f1
 from nbl.paper.frame import Results
 from nbl.paper.plan import MODELS, Experiment
@@ -84,7 +84,7 @@ def draw_training(curves: Sequence[Curve], part: str, path: Path) -> None:
         f"{part} F1 (%)": watched_f1,
         "left-branching (%)": lambda row: row.get("left_branching"),
     }
-    models = [model for model in GRAMMARS if any(curve.experiment.model == model for curve in curves)]
+    models = [model for model in settings.MODELS if any(curve.experiment.model == model for curve in curves)]
     size = (max(WIDTH, 2 * len(models)), 1.5 * len(quantities) + 1)
     with sns.axes_style("whitegrid"), plt.rc_context(STYLE):
         figure, grid = plt.subplots(
@@ -101,7 +101,7 @@ def draw_training(curves: Sequence[Curve], part: str, path: Path) -> None:
                     if points:
                         panel.plot(*zip(*points, strict=True), color=colours[curve.experiment.run], lw=1)
                 panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-            column[0].set_title(GRAMMARS[model].title, fontsize=9)
+            column[0].set_title(settings.MODELS[model].title, fontsize=9)
             column[-1].set_xlabel("epoch")
             lines = [Line2D([], [], color=colour) for colour in colours.values()]
             names = [run.replace("d_H", "$d_H$") for run in runs]

@@ -21,7 +21,8 @@ from nbl.paper.published import Published, comparability
 from nbl.paper.speed import speed
 from nbl.paper.statistics import Summary
 from nbl.paper.tables import sizes
-from nbl.predictions import DECODERS, LEGACY, predictions_path, stored
+from nbl.predictions import predictions_path, stored
+from nbl.settings import DECODERS, LEGACY
 
 SPEED = (
     "A forward and backward pass of each inside algorithm on random rules, on one processor thread; the paper measured "

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nbl import matrix
+from nbl import matrix, settings
 from nbl.errors import UserError
-from nbl.grammars import BINDINGS, GRAMMARS
 from nbl.matrix import Params
+from nbl.settings import BINDINGS, TRAINING, is_compound, with_PT
 
 
 def _titles() -> Iterator[tuple[str, str]]:
-    for name, kind in GRAMMARS.items():
-        yield name, kind.title
+    for name, model in settings.MODELS.items():
+        yield name, model.title
         if name == "nlpcfg":
-            yield "nlpcfg-compound", f"{kind.title}, compound"
+            yield "nlpcfg-compound", f"{model.title}, compound"
 
 
 MODELS = dict(_titles())  # by the part they play
-LEXICALISED = tuple(role for role in MODELS if GRAMMARS[role.removesuffix("-compound")].lexicalised)
-# Nonterminals in the released settings of each grammar; the paper itself gives NBL-PCFG's only.
-RELEASED_NT = {"npcfg": 30, "cpcfg": 30, "tnpcfg": 250, "nlpcfg": 30, "nlpcfg-compound": 10, "nblpcfg": 15}
+LEXICALISED = tuple(role for role in MODELS if settings.MODELS[role.removesuffix("-compound")].lexicalised)
+RELEASED_NT = {name: model.released_NT for name, model in settings.MODELS.items() if model.released_NT}
+RELEASED_NT["nlpcfg-compound"] = settings.MODELS["nlpcfg"].released_NT_compound
 SIZES = ("NT", "PT", "d_H")
 MAX_TOLD = 10  # runs of other settings that an error names
 
@@ -45,7 +45,7 @@ class Experiment:
     @property
     def compound(self) -> bool:
         """Whether its perplexity is not exact."""
-        return GRAMMARS[self.model].compound or bool(self.hyperparameters.get("compound"))
+        return is_compound(self.model, self.hyperparameters)
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,9 @@ def _but_sizes(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in experiment.hyperparameters.items() if key not in SIZES}
 
 
-def _own(settings: dict[str, Any]) -> dict[str, Any]:
+def _own(chosen: dict[str, Any]) -> dict[str, Any]:
     """The settings that are the model's own; PT is 2 NT if not given."""
-    own = {key: value for key, value in settings.items() if key not in matrix.TRAINING}
-    return {"PT": 2 * own["NT"]} | own if "NT" in own else own
+    return with_PT({key: value for key, value in chosen.items() if key not in TRAINING})
 
 
 def _order(experiment: Experiment) -> tuple[int, bool, list[int], str]:

@@ -10,7 +10,7 @@ from tiny_models import COMPOUND, SIMPLE, TINY
 
 from nbl import models
 from nbl.errors import UserError
-from nbl.grammars import GRAMMARS
+from nbl.settings import MODELS, hyperparameters
 
 each_model = pytest.mark.parametrize(("name", "settings"), SIMPLE + COMPOUND)
 
@@ -45,17 +45,17 @@ def test_unknown_model_and_impossible_vocabulary_are_refused():
 
 
 def test_defaults_are_the_papers():
-    assert models.hyperparameters("npcfg") == {"NT": 30, "PT": 60, "dim": 256}
-    assert models.hyperparameters("cpcfg") == {
+    assert hyperparameters("npcfg") == {"NT": 30, "PT": 60, "dim": 256}
+    assert hyperparameters("cpcfg") == {
         "NT": 30, "PT": 60, "dim": 256, "z_dim": 64, "h_dim": 512, "w_dim": 512
     }  # fmt: skip
-    assert models.hyperparameters("tnpcfg") == {"NT": 250, "PT": 500, "rank": 500, "dim": 256}
-    assert models.hyperparameters("nblpcfg") == {
+    assert hyperparameters("tnpcfg") == {"NT": 250, "PT": 500, "rank": 500, "dim": 256}
+    assert hyperparameters("nblpcfg") == {
         "NT": 15, "PT": 30, "d_H": 300, "dim": 256, "binding": "D-C", "parameterisation": "released"
     }  # fmt: skip
-    assert models.hyperparameters("nlpcfg") == models.hyperparameters("cpcfg") | {"compound": False}
-    for name in GRAMMARS:
-        defaults = models.hyperparameters(name)
+    assert hyperparameters("nlpcfg") == hyperparameters("cpcfg") | {"compound": False}
+    for name in MODELS:
+        defaults = hyperparameters(name)
         assert defaults["PT"] == 2 * defaults["NT"]
 
 

@@ -12,8 +12,8 @@ import torch
 from tiny_models import BILEXICAL, COMPOUND, LATENT, TINY, tiny
 from torch import nn
 
-from nbl.grammars import BINDINGS
 from nbl.inside import naive
+from nbl.settings import BINDINGS
 
 WORDS = torch.tensor([[4, 1, 4, 2], [0, 5, 2, 3]])  # the second sentence has three words and padding
 LENGTHS = torch.tensor([4, 3])

@@ -13,9 +13,8 @@ import pytest
 import yaml
 from fake_results import COMPOUND, RUNS, SEEDS, WORDS, change_metrics, fake_params, write_results
 
-from nbl import cli
+from nbl import cli, settings
 from nbl.errors import UserError
-from nbl.grammars import GRAMMARS, Kind
 from nbl.paper import agreement, extras, tables
 from nbl.paper.document import compile_document, write_report
 from nbl.paper.frame import read_results
@@ -24,6 +23,7 @@ from nbl.paper.numbers import macro
 from nbl.paper.plan import MODELS
 from nbl.paper.published import PUBLISHED, read_published
 from nbl.paper.statistics import Summary
+from nbl.settings import Model
 
 PARAMS = fake_params()
 PROJECT = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ def test_the_best_is_bold_and_follows_the_numbers(changeable, paper):
 
 def test_a_new_model_has_its_rows_and_no_part_in_the_paper_s_claims(complete, paper, tmp_path, monkeypatch):
     claims = write_report(read_results(complete, "toy", PARAMS), paper, tmp_path).claims
-    monkeypatch.setitem(GRAMMARS, "mine", Kind("Mine", "Mine", lexicalised=True))
+    monkeypatch.setitem(settings.MODELS, "mine", Model("Mine", "mine", "Mine", {"NT": 5}, lexicalised=True))
     monkeypatch.setitem(MODELS, "mine", "Mine")
     monkeypatch.setitem(fake_results.RUNS, "mine", ("mine", {"NT": 6, "PT": 12}, 0.99, 0.99, 1.0))
     results = write_results(tmp_path / "more", runs=("mine",)).parent

@@ -7,11 +7,11 @@ import itertools
 import torch
 
 from nbl import models
-from nbl.grammars import BINDINGS, CHOICES
+from nbl.settings import BINDINGS, SETTINGS
 
 TINY = {"NT": 2, "PT": 3, "dim": 8}
 LATENT = {"z_dim": 3, "h_dim": 5, "w_dim": 4}
-BILEXICAL = list(itertools.product(BINDINGS, CHOICES["parameterisation"]))
+BILEXICAL = list(itertools.product(BINDINGS, SETTINGS["parameterisation"].choices))
 COMPOUND = [("cpcfg", LATENT), ("nlpcfg", {"compound": True, **LATENT})]
 SIMPLE = [
     ("npcfg", {}),

@@ -6,17 +6,16 @@ import pytest
 import torch
 import yaml
 
-from nbl import models
 from nbl.config import (
     Config,
-    Training,
     environment,
     read_config,
     refuse_other,
-    settings,
     write_config,
 )
 from nbl.errors import UserError
+from nbl.models import build
+from nbl.settings import Training, hyperparameters, parse
 
 CONFIG = Config(
     model="nblpcfg",
@@ -31,29 +30,29 @@ CONFIG = Config(
 
 
 def test_defaults_are_those_of_the_paper():
-    assert settings("nblpcfg", [])[1] == Training(0.001, 10, 8, 40, 5, 3.0, 0)
-    assert settings("nlpcfg", [])[1] == Training(0.001, 10, 4, 40, 5, 3.0, 0)
-    assert settings("cpcfg", [])[1] == Training(0.001, 10, 4, 40, 5, 3.0, 30)
-    assert settings("tnpcfg", [])[0] == models.hyperparameters("tnpcfg")
+    assert parse("nblpcfg", [])[1] == Training(0.001, 10, 8, 40, 5, 3.0, 0)
+    assert parse("nlpcfg", [])[1] == Training(0.001, 10, 4, 40, 5, 3.0, 0)
+    assert parse("cpcfg", [])[1] == Training(0.001, 10, 4, 40, 5, 3.0, 30)
+    assert parse("tnpcfg", [])[0] == hyperparameters("tnpcfg")
 
 
 def test_curriculum_grows_by_a_word_an_epoch():
-    assert [settings("cpcfg", [])[1].longest(epoch) for epoch in (1, 2, 10, 11, 12)] == [30, 31, 39, 40, 40]
-    assert {settings("npcfg", [])[1].longest(epoch) for epoch in (1, 10)} == {40}
+    assert [parse("cpcfg", [])[1].longest(epoch) for epoch in (1, 2, 10, 11, 12)] == [30, 31, 39, 40, 40]
+    assert {parse("npcfg", [])[1].longest(epoch) for epoch in (1, 10)} == {40}
 
 
 def test_assignments_have_the_right_types():
-    sizes, training = settings("nlpcfg", ["NT=3", "compound=True", "lr=1e-2", "clip=5", "curriculum=0", "max_length=2"])
+    sizes, training = parse("nlpcfg", ["NT=3", "compound=True", "lr=1e-2", "clip=5", "curriculum=0", "max_length=2"])
     assert (sizes["NT"], sizes["PT"], sizes["compound"]) == (3, 6, True)
     assert training == Training(lr=0.01, clip=5.0, max_length=2)
-    assert settings("nblpcfg", ["binding=D-wq", "NT=3", "PT=1"])[0] | {"dim": 1} == {
+    assert parse("nblpcfg", ["binding=D-wq", "NT=3", "PT=1"])[0] | {"dim": 1} == {
         "NT": 3, "PT": 1, "d_H": 300, "dim": 1, "binding": "D-wq", "parameterisation": "released",
     }  # fmt: skip
 
 
 def test_a_model_can_be_built_from_its_settings():
-    sizes, _ = settings("nblpcfg", ["NT=2", "d_H=3", "dim=4", "parameterisation=paper", "binding=D-B"])
-    assert models.build("nblpcfg", 5, **sizes).binding == "D-B"
+    sizes, _ = parse("nblpcfg", ["NT=2", "d_H=3", "dim=4", "parameterisation=paper", "binding=D-B"])
+    assert build("nblpcfg", 5, **sizes).binding == "D-B"
 
 
 def test_wrong_settings_are_told_all_at_once():
@@ -62,7 +61,7 @@ def test_wrong_settings_are_told_all_at_once():
         "max_length=1", "rank=5", "dim", "PT=2", "PT=3",
     ]  # fmt: skip
     with pytest.raises(UserError) as refusal:
-        settings("nblpcfg", wrong)
+        parse("nblpcfg", wrong)
     for part in (
         "NT=0: must be a whole number from 1",
         "d_H=many: must be a whole number from 1",
@@ -79,7 +78,7 @@ def test_wrong_settings_are_told_all_at_once():
         assert part in str(refusal.value)
     assert "\n" not in str(refusal.value)
     with pytest.raises(UserError, match="unknown model 'pcfg'"):
-        settings("pcfg", [])
+        parse("pcfg", [])
 
 
 def test_config_round_trip(tmp_path):

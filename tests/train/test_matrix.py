@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import inspect
 import re
 import shutil
 import subprocess
@@ -19,10 +20,10 @@ from nbl.collect import _sweep
 from nbl.commands.prepare import CorpusName
 from nbl.corpus.sources import SOURCES
 from nbl.errors import UserError
-from nbl.grammars import GRAMMARS, Kind
-from nbl.matrix import KNOWN_CORPORA, TRAINING, errors, experiment_name, experiments, read_params, source_files
+from nbl.matrix import errors, experiment_name, experiments, read_params, source_files
 from nbl.rules import BilexicalRules, LexicalRules
 from nbl.run_status import status
+from nbl.settings import CORPORA, MODELS, SETTINGS, TRAINING, Model, hyperparameters, parse
 
 PROJECT = Path(__file__).parents[2]
 
@@ -74,7 +75,7 @@ def changed(params, experiment):
     ]
 
 
-def test_a_new_model_needs_its_kind_only(params, monkeypatch):
+def test_a_new_model_needs_its_description_only(params, monkeypatch):
     toy = params["corpora"]["toy"]
     toy["models"]["mine"] = {"NT": 5}
     toy["experiments"]["mine"] = {"model": "mine"}
@@ -82,18 +83,24 @@ def test_a_new_model_needs_its_kind_only(params, monkeypatch):
     assert errors(params) == [
         "corpora.toy.models.mine: 'mine' is not one of npcfg, cpcfg, tnpcfg, nlpcfg, nblpcfg",
     ]
-    monkeypatch.setitem(GRAMMARS, "mine", Kind("Mine", "Mine"))
+    monkeypatch.setitem(MODELS, "mine", Model("Mine", "mine", "Mine", {"NT": 30}))
     assert errors(params) == []
     assert names(params)[-1] == "mine"
 
 
-def test_every_model_has_its_kind():
-    """And one is lexicalised if its rules are."""
-    for name, kind in GRAMMARS.items():
+def test_every_model_is_as_described():
+    """Its class takes the settings; it is lexicalised if its rules are."""
+    for name, kind in MODELS.items():
         model = models.build(name, 9, NT=2, dim=4)
         rules = model.rules(torch.tensor([[1, 2, 3]]))
         assert kind.lexicalised == isinstance(rules, BilexicalRules | LexicalRules)
         assert kind.compound == (name == "cpcfg")
+        parameters = inspect.signature(type(model)).parameters.values()
+        taken = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        assert [p.name for p in taken] == list(hyperparameters(name))
+        assert {p.default for p in taken} == {inspect.Parameter.empty}
+        assert {*hyperparameters(name), *TRAINING} <= set(SETTINGS)
+        assert all(value in SETTINGS[key] for key, value in hyperparameters(name).items())
 
 
 def test_names_tell_the_model_s_settings_not_those_of_its_training():
@@ -167,7 +174,7 @@ def test_what_is_no_params_file_is_refused(tmp_path, text):
 
 
 def test_the_known_corpora_are_those_of_prepare():
-    assert KNOWN_CORPORA == tuple(SOURCES) == tuple(CorpusName)
+    assert CORPORA == tuple(SOURCES) == tuple(CorpusName)
 
 
 def test_own_corpora(tmp_path):
@@ -199,11 +206,9 @@ def test_dvc_changes_one_line_of_the_file(tmp_path):
 
 
 def test_every_experiment_is_one_nbl_train_accepts(params):
-    from nbl.config import settings
-
     for corpus in params["corpora"]:
         for experiment in experiments(params | {"corpus": corpus}):
-            own, training = settings(experiment.model, experiment.assignments)
+            own, training = parse(experiment.model, experiment.assignments)
             for key, value in experiment.settings.items():
                 assert own.get(key, getattr(training, key, None)) == value
 
@@ -241,22 +246,22 @@ def package(tmp_path):
 
 def run_code(package, model, *modules):
     """What a run of a model depends on, as in common.smk, below the package's folder."""
-    found = code_of(*modules, f"nbl.models.{model}", without=["nbl.grammars", "nbl.errors"], package=package)
+    found = code_of(*modules, f"nbl.models.{model}", without=["nbl.settings", "nbl.errors"], package=package)
     return {str(Path(path).relative_to(package)) for path in found}
 
 
 @pytest.mark.parametrize("modules", [["nbl.train"], ["nbl.predict", "nbl.evaluate"]])
 def test_a_run_depends_on_its_own_grammar_only(package, modules):
-    before = {model: run_code(package, model, *modules) for model in GRAMMARS}
-    own = {f"models/{model}.py" for model in GRAMMARS}
+    before = {model: run_code(package, model, *modules) for model in MODELS}
+    own = {f"models/{model}.py" for model in MODELS}
     for model, code in before.items():
         assert code & own == {f"models/{model}.py"}
         assert {"metrics.py", "rules.py", "inside/lexical.py", "decode/mbr.py", "corpus/folder.py"} <= code
         assert {f"native/{path.name}" for path in (PROJECT / "nbl/native").glob("*.[ch]*")} <= code
-        assert not code & {"grammars.py", "errors.py", "matrix.py", "collect.py"}
+        assert not code & {"settings.py", "errors.py", "matrix.py", "collect.py"}
         assert not any(path.startswith(("commands/", "report/", "bench/")) for path in code)
     (package / "models" / "mine.py").write_text("import nbl.models.base\n")
-    assert before == {model: run_code(package, model, *modules) for model in GRAMMARS}
+    assert before == {model: run_code(package, model, *modules) for model in MODELS}
 
 
 def test_code_follows_imports_within_functions_but_not_within_those_of_packages_around(tmp_path):

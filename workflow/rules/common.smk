@@ -12,6 +12,7 @@ from snakemake.logging import logger
 from nbl import checksums, matrix
 from nbl.closure import code_of
 from nbl.corpus import folder
+from nbl.settings import MODELS
 
 
 def typed(value):
@@ -65,8 +66,8 @@ def grammar_code(*modules):
     """What a run's step depends on: some modules and that of its own grammar. To add a grammar makes no run stale."""
     return lambda wildcards: code_of(
         *modules,
-        f"nbl.models.{EXPERIMENTS[wildcards.run].model}",
-        without=["nbl.grammars", "nbl.errors"],
+        f"nbl.models.{MODELS[EXPERIMENTS[wildcards.run].model].module}",
+        without=["nbl.settings", "nbl.errors"],
     )
 
 
