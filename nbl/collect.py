@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nbl.corpus.sentence import best_scheme
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import Experiment
 from nbl.run_status import DONE, run_folder, status
+from nbl.sentence import best_scheme
 
 SCORES = ("f1", "udas", "uuas", "perplexity")
 # Of history.csv, all but times and memory, which differ from one day to the next.

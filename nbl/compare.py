@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from nbl import metrics
-from nbl.corpus.sentence import Sentence
 from nbl.metrics import Convention
 from nbl.predictions import Prediction
+from nbl.sentence import Sentence
 
 RESAMPLES = 10_000
 LEVEL = 0.95

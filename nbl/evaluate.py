@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from nbl import metrics, preferences
-from nbl.corpus.clean import Span
-from nbl.corpus.sentence import Sentence, best_scheme
 from nbl.errors import UserError
 from nbl.files import write_text
 from nbl.metrics import Convention
 from nbl.predictions import Prediction, predictions_path, read_predictions, suffix
 from nbl.run_folder import RunFolder
+from nbl.sentence import Sentence, Span, best_scheme
 from nbl.settings import DECODERS
 
 Pairs = Sequence[tuple[Sentence, Prediction]]

@@ -14,13 +14,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nbl.corpus.clean import bare_label
-from nbl.corpus.sentence import Sentence, read_sentences
+from nbl.corpus.folder import read_sentences
 from nbl.errors import UserError
 from nbl.files import replacing, write_text
 from nbl.matrix import Experiment
 from nbl.predictions import predictions_path
 from nbl.run_status import DONE, run_folder, status
+from nbl.sentence import Sentence, bare_label
 
 SMALL = ("config.yaml", "history.csv", "metrics.json")
 DRAWN, DRAWN_LENGTHS = 3, range(8, 13)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nbl.corpus.treebank import Tree
-from nbl.preferences import head_word
+from nbl.sentence import head_word
 
 Spans = Sequence[tuple[int, int, int | str | None]]
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from nbl.corpus.sentence import MAX_LENGTH, Sentence
+from nbl.corpus.folder import Vocabulary
 from nbl.corpus.text import tokenise
-from nbl.corpus.vocab import Vocabulary
 from nbl.errors import UserError
 from nbl.files import read_text
+from nbl.sentence import MAX_LENGTH, Sentence
 
 STDIN = "standard input"
 

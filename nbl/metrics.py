@@ -18,16 +18,15 @@ Two conventions are in use for the gold spans that count:
 from __future__ import annotations
 
 import math
+import random
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
-
-from nbl.corpus.clean import bare_label
 from nbl.errors import UserError
+from nbl.sentence import bare_label
 
 Bracket = tuple[int, int] | tuple[int, int, object]
 AnyBracket = TypeVar("AnyBracket", bound=Bracket)
@@ -264,35 +263,21 @@ def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
 def self_f1(
     predictions: Mapping[Run, Sequence[Iterable[Sequence[Any]]]], lengths: Sequence[int]
 ) -> dict[tuple[Run, Run], Mean]:
-    """Mean sentence F1 between the predictions of each two runs for the same sentences: how far they agree.
+    """Mean sentence F1 between every two runs' trees of the same sentences: how far the runs agree.
 
-    Symmetric. One-word sentences are not counted, two-word sentences are 1.
+    It is symmetric. One-word sentences are not counted; two-word sentences score 1.
 
     >>> self_f1({"a": [[(0, 2), (0, 3)]], "b": [[(1, 4), (0, 3)]]}, lengths=[4])
     {('a', 'b'): Mean(value=0.5, n=1)}
     """
-    base = max(lengths, default=0) + 1
-    codes = {run: _codes(of_run, lengths, base) for run, of_run in predictions.items()}
-    counted = np.array(lengths) >= 2
-
-    def mean(one: np.ndarray, other: np.ndarray) -> Mean:
-        sets = (np.intersect1d(one, other, assume_unique=True), one, other)
-        both, of_one, of_other = (np.bincount(codes // base**2, minlength=len(lengths))[counted] for codes in sets)
-        total = of_one + of_other
-        return _mean(np.where(total == 0, 1.0, 2 * both / np.maximum(total, 1)).tolist())
-
-    return {(a, b): mean(codes[a], codes[b]) for a, b in combinations(codes, 2)}
-
-
-def _codes(predictions: Sequence[Iterable[Sequence[Any]]], lengths: Sequence[int], base: int) -> np.ndarray:
-    """A number for each span of two or more words below the sentence: its sentence's, and those of its ends."""
-    codes = [
-        (number * base + bracket[0]) * base + bracket[1]
-        for number, (predicted, n) in enumerate(zip(predictions, lengths, strict=True))
-        for bracket in predicted
-        if 2 <= bracket[1] - bracket[0] < n
-    ]
-    return np.unique(np.array(codes, dtype=np.int64))
+    sets = {
+        run: [_nontrivial(spans, n) for spans, n in zip(trees, lengths, strict=True) if n >= 2]
+        for run, trees in predictions.items()
+    }
+    return {
+        (a, b): _mean([_count(one, other).f1 for one, other in zip(sets[a], sets[b], strict=True)])
+        for a, b in combinations(sets, 2)
+    }
 
 
 def branching(predictions: Sequence[Iterable[Bracket]], lengths: Sequence[int]) -> Branching:
@@ -317,6 +302,68 @@ def branching(predictions: Sequence[Iterable[Bracket]], lengths: Sequence[int]) 
     return Branching(left / constituents, right / constituents, constituents)
 
 
+def left_branching(n: int) -> list[tuple[int, int]]:
+    """The tree (((1 2) 3) ... n).
+
+    >>> left_branching(4)
+    [(0, 4), (0, 3), (0, 2)]
+    """
+    return [(0, j) for j in range(n, 1, -1)]
+
+
+def right_branching(n: int) -> list[tuple[int, int]]:
+    """The tree (1 (2 ... (n-1 n))).
+
+    >>> right_branching(4)
+    [(0, 4), (1, 4), (2, 4)]
+    """
+    return [(i, n) for i in range(n - 1)]
+
+
+def random_branching(n: int, generator: random.Random) -> list[tuple[int, int]]:
+    """A random binary tree: from the top down, each span is split at a uniformly drawn fence post.
+
+    That is not uniform over trees: of the five trees of four words, the balanced one has probability
+    1/3 and each other 1/6. Only `generator.random()` is called, the one method whose sequence Python
+    promises to keep: a seed gives the same trees on every machine and version.
+
+    >>> random_branching(4, random.Random(1))
+    [(0, 4), (1, 4), (1, 3)]
+    """
+    spans = []
+    todo = [(0, n)]
+    while todo:
+        i, j = todo.pop()
+        if j - i < 2:
+            continue
+        spans.append((i, j))
+        k = i + 1 + int(generator.random() * (j - i - 1))
+        todo += [(k, j), (i, k)]
+    return spans
+
+
+def oracle(gold: Iterable[Bracket]) -> list[tuple[int, int]]:
+    """A binary tree that holds every gold constituent, so no binary tree has a better F1.
+
+    `gold` are the constituents of one tree, the sentence's among them. A constituent with more than
+    two children is binarised to the right.
+
+    >>> oracle([(0, 5, "S"), (0, 2, "NP"), (2, 5, "VP")])
+    [(0, 5), (0, 2), (2, 5), (3, 5)]
+    """
+    constituents = {span[:2] for span in gold}
+    ends = defaultdict(list)
+    for i, j in constituents:
+        ends[i].append(j)
+    binary = set()
+    for i, j in constituents:
+        k = i  # steps over the children of (i, j); what remains of them, (k, j), is a span of the tree
+        while j - k >= 2:
+            binary.add((k, j))
+            k = max((end for end in ends[k] if end < j), default=k + 1)
+    return sorted(binary, key=lambda span: (span[0], -span[1]))
+
+
 def _length(gold: Sequence[Bracket]) -> int:
     """The number of words of a sentence with these gold spans."""
     if not gold:
@@ -336,9 +383,9 @@ def _counted(gold: Sequence[AnyBracket], convention: Convention) -> list[AnyBrac
     raise UserError(f"unknown convention {convention!r} for gold spans: choose 'kim' or 'release'")
 
 
-def _nontrivial(spans: Iterable[Bracket], n: int) -> set[tuple[int, int]]:
+def _nontrivial(spans: Iterable[Sequence[Any]], n: int) -> set[tuple[int, int]]:
     """The spans without labels, single words and the sentence."""
-    pairs = {span[:2] for span in spans}
+    pairs = {(span[0], span[1]) for span in spans}
     for i, j in pairs:
         if not 0 <= i < j <= n:
             raise UserError(

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import torch
 
 from nbl.corpus.batches import sorted_batches, to_tensors
-from nbl.corpus.sentence import Sentence
-from nbl.corpus.vocab import Vocabulary
+from nbl.corpus.folder import Vocabulary
 from nbl.device import use_device
 from nbl.errors import UserError
 from nbl.models import load
 from nbl.models.base import Grammar
 from nbl.predictions import Prediction
 from nbl.run_folder import RunFolder, read_run
+from nbl.sentence import Sentence
 
 Advance = Callable[[int], None]  # called with the number of sentences done since the last call
 

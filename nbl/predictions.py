@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError, shorten
 from nbl.files import read_text, write_text
+from nbl.sentence import Sentence
 
 AGAIN = "run `nbl evaluate` again"
 

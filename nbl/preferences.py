@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nbl.corpus.clean import bare_label
 from nbl.metrics import Bracket
+from nbl.sentence import bare_label, head_word
 
 NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
 SHAPES = ("right", "left", "neither")  # (a (rough market)), ((a rough) market), or no constituent at all
@@ -28,18 +28,6 @@ class Headed(NamedTuple):
     found: int = 0
     left: int = 0
     right: int = 0
-
-
-def head_word(heads: Sequence[int], i: int, j: int) -> int | None:
-    """The one word of [i, j) whose head is outside; None where there are several.
-
-    CYK's constituents have one. Those of MBR need not: spans and heads are chosen independently.
-
-    >>> head_word([2, 0, 2], 0, 3), head_word([2, 0, 2], 1, 3), head_word([3, 3, 0], 0, 2)
-    (1, 1, None)
-    """
-    words = [word for word in range(i, j) if not i < heads[word] <= j]
-    return words[0] if len(words) == 1 else None
 
 
 def left_headed(trees: Iterable[Tree]) -> float | None:

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbl.corpus.clean import bare_label
-from nbl.corpus.sentence import Sentence
-from nbl.corpus.vocab import Vocabulary
+from nbl.corpus.folder import Vocabulary
 from nbl.models.base import CompoundGrammar, Grammar
 from nbl.predictions import Prediction
 from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules
+from nbl.sentence import Sentence, bare_label
 
 NO_CONSTITUENT = "-"  # in place of a gold label: the span is none of the gold tree
 

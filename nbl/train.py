@@ -16,11 +16,11 @@ from nbl import metrics
 from nbl.config import Config
 from nbl.corpus.batches import shuffled_batches, sorted_batches, to_tensors
 from nbl.corpus.folder import Corpus
-from nbl.corpus.sentence import Sentence
 from nbl.device import use_device
 from nbl.errors import UserError
 from nbl.run import Row, Run, is_finished, read_history, reopen
 from nbl.seed import generator
+from nbl.sentence import Sentence
 from nbl.signals import Interrupted, Listener, listening
 
 LOOK_STEPS = 50  # steps between two looks at the losses, for which the host waits for the device

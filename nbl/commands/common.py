@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from nbl.corpus.folder import read_corpus
-from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError
 from nbl.run_folder import RunFolder
+from nbl.sentence import Sentence
 
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 

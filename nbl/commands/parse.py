@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from nbl.commands.common import Decoder, DeviceName, RunPath, TextPath, VocabularyDir, counting, note
-from nbl.corpus.sentence import Sentence
 from nbl.drawing import draw, png, svg
 from nbl.errors import UserError
 from nbl.files import replacing
@@ -19,6 +18,7 @@ from nbl.formats import Analysis, as_json, brackets, conllx
 from nbl.input_text import read_input, remarks
 from nbl.predict import open_run, predict
 from nbl.predictions import Prediction
+from nbl.sentence import Sentence
 
 
 class Format(StrEnum):

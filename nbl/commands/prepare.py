@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from nbl.corpus.clean import REMOVED_TAGS
-from nbl.corpus.folder import write_corpus
+from nbl.corpus.folder import MAX_WORDS, write_corpus
 from nbl.corpus.own import attach_heads, own_source
 from nbl.corpus.sources import SOURCES
-from nbl.corpus.vocab import MAX_WORDS
 from nbl.errors import UserError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from nbl.corpus.sentence import Sentence
+from nbl.sentence import Sentence
 
 MAX_BATCH = 64
 # Charts grow with the cube of the length. No batch of `sorted_batches` needs more room than eight

@@ -2,15 +2,15 @@
 
 Only words with one of 36 tags stay: punctuation, traces and the currency signs tagged `$` and `#`
 go, and so does every constituent that is left empty. Words are lower-cased, then each number
-becomes `N`. Labels keep their function tags here; scoring cuts them (`bare_label`).
+becomes `N`. Labels keep their function tags here; scoring cuts them (`nbl.sentence.bare_label`).
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from nbl.corpus.treebank import Tree
+from nbl.sentence import Span
 
 WORD_TAGS = frozenset(
     "CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO "
@@ -19,14 +19,6 @@ WORD_TAGS = frozenset(
 # The treebank's other tags: punctuation, currency signs, traces.
 REMOVED_TAGS = frozenset("-NONE- , . : `` '' -LRB- -RRB- $ #".split())
 NUMBER = re.compile(r"[0-9]+(?:[,.]?[0-9]*)*")
-
-
-class Span(NamedTuple):
-    """A constituent over words[i:j] of a cleaned sentence."""
-
-    i: int
-    j: int
-    label: str
 
 
 def is_word(preterminal: Tree) -> bool:
@@ -41,15 +33,6 @@ def normalise(word: str) -> str:
     ['the', 'N', 'N-year', "'Ns", 'xN-N']
     """
     return NUMBER.sub("N", word.lower())
-
-
-def bare_label(label: str) -> str:
-    """The category without function tags and indices.
-
-    >>> [bare_label(label) for label in ["NP-SBJ-1", "PP=2", "PRT|ADVP", "-NONE-"]]
-    ['NP', 'PP', 'PRT', '-NONE-']
-    """
-    return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0]
 
 
 def words_of(tree: Tree) -> list[str]:

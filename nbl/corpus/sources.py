@@ -15,9 +15,9 @@ from nbl.corpus import nltk_sample, open_text, toy
 from nbl.corpus.clean import spans_of, tags_of, words_of
 from nbl.corpus.folder import Raw, Source, Splits, branching_f1
 from nbl.corpus.heads import SCHEMES
-from nbl.corpus.sentence import SPLITS, Sentence
 from nbl.corpus.treebank import Tree, parse_trees, read_trees
 from nbl.errors import UserError
+from nbl.sentence import SPLITS, Sentence
 
 WSJ_SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
 WSJ_LAYOUTS = ("", "wsj", "combined/wsj", "combined", "parsed/mrg/wsj", "treebank_3/parsed/mrg/wsj")

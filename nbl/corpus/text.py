@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from nbl.corpus.clean import normalise
-from nbl.corpus.vocab import UNKNOWN
+from nbl.corpus.folder import UNKNOWN
 from nbl.errors import UserError
 
 MAX_LINE = 100_000  # characters; what is longer is no sentence

@@ -18,13 +18,13 @@ from functools import cache
 from typing import NamedTuple
 
 from nbl.corpus.clean import is_word, words_of
-from nbl.corpus.sentence import SPLITS
 from nbl.corpus.toy_chart import length_probabilities, string_probability
 from nbl.corpus.toy_grammar import Draw, Grammar
 from nbl.corpus.toy_lexicon import LEXICON
 from nbl.corpus.toy_notation import Lexeme, Slot
 from nbl.corpus.toy_rules import RULES
 from nbl.metrics import perplexity
+from nbl.sentence import SPLITS
 
 SHORTEST, LONGEST = 3, 20  # kept words
 

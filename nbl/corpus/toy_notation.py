@@ -13,8 +13,9 @@ from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
 
-from nbl.corpus.clean import bare_label, is_word, normalise
+from nbl.corpus.clean import is_word, normalise
 from nbl.corpus.treebank import Tree, parse_trees
+from nbl.sentence import bare_label
 
 WHOLE = 10**9  # the integer that stands for probability 1 while classes and words share it out
 # relation: (paradigm, relation) that it turns round: p(word | noun) is proportional to p(noun | word)

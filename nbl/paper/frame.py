@@ -12,13 +12,13 @@ import orjson
 import pandas as pd
 import yaml
 
-from nbl.corpus.sentence import best_scheme
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.matrix import Params
 from nbl.paper.plan import Experiment, Found, Plan
 from nbl.paper.statistics import Summary
 from nbl.predictions import predictions_for, predictions_path, stored
+from nbl.sentence import best_scheme
 
 LABELS = ("NP", "VP", "PP", "SBAR", "ADJP", "ADVP")  # the labels of the paper's table of recalls
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tiny_runs import call
 
 from nbl.corpus.conllx import read_conllx
+from nbl.corpus.folder import read_sentences
 from nbl.corpus.own import own_source
-from nbl.corpus.sentence import Sentence, read_sentences
 from nbl.corpus.treebank import read_trees
 from nbl.errors import UserError
 from nbl.predictions import read_predictions
+from nbl.sentence import Sentence
 
 EXAMPLES = int(os.environ.get("NBL_FUZZ_EXAMPLES", "200"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

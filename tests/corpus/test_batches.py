@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbl.corpus.batches import MAX_BATCH, MAX_CHART, shuffled_batches, sorted_batches, to_tensors
-from nbl.corpus.sentence import Sentence
+from nbl.sentence import Sentence
 
 LENGTHS = st.lists(st.integers(1, 12), max_size=80)
 

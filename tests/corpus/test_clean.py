@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from nbl.corpus.clean import Span, spans_of, tags_of, words_of
+from nbl.corpus.clean import spans_of, tags_of, words_of
 from nbl.corpus.treebank import parse_trees
+from nbl.sentence import Span
 
 TEXT = """
 ( (S-1

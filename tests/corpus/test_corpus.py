@@ -8,13 +8,11 @@ import zipfile
 import pytest
 
 from nbl.corpus import nltk_sample, sources
-from nbl.corpus.clean import Span
-from nbl.corpus.folder import Raw, Source, read_corpus, write_corpus
+from nbl.corpus.folder import Raw, Source, Vocabulary, read_corpus, read_sentences, write_corpus, write_sentences
 from nbl.corpus.own import attach_heads, own_source
-from nbl.corpus.sentence import Sentence, read_sentences, write_sentences
 from nbl.corpus.text import tokenise
-from nbl.corpus.vocab import Vocabulary
 from nbl.errors import UserError
+from nbl.sentence import Sentence, Span
 
 TREE = "( (S (NP-SBJ (DT the) (NN {noun})) (VP (VBZ sleeps) (ADVP (RB {adverb}))) (. .)) )\n"
 

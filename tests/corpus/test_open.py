@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from nbl.corpus import open_text
 from nbl.corpus.clean import words_of
+from nbl.corpus.folder import Vocabulary
 from nbl.corpus.open_text import align, as_text, leaks, read_text
-from nbl.corpus.vocab import Vocabulary
 from nbl.errors import UserError
 
 SOURCE = (

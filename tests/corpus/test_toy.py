@@ -8,7 +8,6 @@ from hashlib import sha256
 
 import pytest
 
-from nbl.baselines import left_branching, right_branching
 from nbl.corpus import toy
 from nbl.corpus.clean import spans_of, words_of
 from nbl.corpus.heads import stanford_heads
@@ -16,7 +15,7 @@ from nbl.corpus.toy_chart import length_probabilities, string_probability
 from nbl.corpus.toy_grammar import Grammar
 from nbl.corpus.toy_notation import Slot
 from nbl.corpus.treebank import parse_trees
-from nbl.metrics import mean_sentence_f1
+from nbl.metrics import left_branching, mean_sentence_f1, right_branching
 
 # Recursive and ambiguous: a PP may belong to the verb or to the noun, a comma and two numbers vanish.
 TINY_RULES = """

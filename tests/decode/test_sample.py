@@ -8,7 +8,7 @@ import torch
 from tiny_models import COMPOUND, LATENT, SIMPLE, tiny
 
 from nbl import sampler
-from nbl.corpus.vocab import Vocabulary
+from nbl.corpus.folder import Vocabulary
 from nbl.errors import UserError
 from nbl.inside import naive
 from nbl.rules import BilexicalRules, LexicalRules

@@ -6,16 +6,15 @@ from itertools import chain, pairwise, product
 
 import pytest
 
-from nbl.baselines import (
-    heads_on_left,
-    heads_on_right,
+from nbl.corpus.clean import spans_of, words_of
+from nbl.metrics import (
     left_branching,
+    mean_sentence_f1,
     oracle,
     random_branching,
     right_branching,
+    sentence_f1,
 )
-from nbl.corpus.clean import spans_of, words_of
-from nbl.metrics import mean_sentence_f1, sentence_f1
 
 
 def all_trees(i, j):
@@ -51,7 +50,6 @@ def test_one_and_two_words():
         assert tree(2) == [(0, 2)]
     assert oracle([]) == []
     assert oracle([(0, 2, "NP")]) == [(0, 2)]
-    assert heads_on_left(1) == heads_on_right(1) == [0]
 
 
 @pytest.mark.parametrize("n", [3, 4, 7, 250])
@@ -104,11 +102,6 @@ def test_no_binary_tree_beats_the_oracle(n, convention):
 def test_oracle_takes_unary_chains():
     gold = [(0, 4, "S"), (0, 4, "VP"), (1, 4, "NP"), (1, 4, "NP"), (1, 3, "ADJP")]
     assert oracle(gold) == [(0, 4), (1, 4), (1, 3)]
-
-
-def test_neighbour_heads():
-    assert heads_on_left(4) == [0, 1, 2, 3]
-    assert heads_on_right(4) == [2, 3, 4, 0]
 
 
 @pytest.fixture(scope="module")

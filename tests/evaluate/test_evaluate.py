@@ -11,13 +11,12 @@ from tiny_runs import call, made_up, tiny_run
 
 import nbl.models.base
 import nbl.predict
-from nbl.corpus.clean import Span
 from nbl.corpus.folder import read_corpus
-from nbl.corpus.sentence import Sentence
 from nbl.errors import UserError
 from nbl.evaluate import scores
 from nbl.models import load
 from nbl.predictions import Prediction, read_predictions, write_predictions
+from nbl.sentence import Sentence, Span
 
 
 @pytest.fixture(scope="module")

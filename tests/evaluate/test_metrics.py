@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbl.baselines import left_branching, oracle, right_branching
 from nbl.corpus.clean import spans_of
 from nbl.errors import UserError
 from nbl.metrics import (
@@ -21,8 +20,11 @@ from nbl.metrics import (
     corpus_counts,
     f1_by_length,
     label_recall,
+    left_branching,
     mean_sentence_f1,
+    oracle,
     perplexity,
+    right_branching,
     self_f1,
     sentence_f1,
 )

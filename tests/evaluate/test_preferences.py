@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbl.preferences import adjective_noun, head_word, headedness, left_headed
+from nbl.preferences import adjective_noun, headedness, left_headed
+from nbl.sentence import head_word
 
 
 @st.composite

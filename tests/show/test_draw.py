@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from nbl.baselines import random_branching
 from nbl.drawing import BLUE, WORD, draw, text_width
 from nbl.formats import Analysis, brackets
+from nbl.metrics import random_branching
 
 
 def test_heads_of_constituents_by_hand():

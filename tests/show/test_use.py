@@ -13,14 +13,13 @@ from tiny_runs import call, made_up, tiny_run
 
 from nbl.cli import VERBS
 from nbl.compare import bootstrap_interval, compare
-from nbl.corpus.clean import Span
 from nbl.corpus.conllx import read_conllx
-from nbl.corpus.sentence import Sentence
 from nbl.corpus.treebank import parse_trees
 from nbl.drawing import draw, png, svg
 from nbl.formats import Analysis
 from nbl.models import load
 from nbl.predictions import Prediction
+from nbl.sentence import Sentence, Span
 from nbl.show import usage
 
 TEXT = 'The dog, they say, sees a Dog.\n\nHm!\nThe unicorn likes 12 "cats".\n'

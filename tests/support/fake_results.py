@@ -8,13 +8,12 @@ from pathlib import Path
 
 import yaml
 
-from nbl import baselines
-from nbl.corpus.clean import Span
-from nbl.corpus.folder import Raw, Source, write_corpus
-from nbl.corpus.sentence import Sentence, read_sentences
+from nbl import metrics
+from nbl.corpus.folder import Raw, Source, read_sentences, write_corpus
 from nbl.evaluate import write_metrics
 from nbl.predictions import Prediction, predictions_path, write_predictions
 from nbl.run_folder import read_run
+from nbl.sentence import Sentence, Span
 
 SEEDS = (0, 1, 2, 3)
 COMPOUND = "nlpcfg-NT=4-compound=true"
@@ -104,7 +103,7 @@ def predict(sentences, generator, trees, heads, perplexity, decoder):
     for sentence in sentences:
         l = len(sentence)
         good = generator.random() < trees + better
-        spans = baselines.oracle(sentence.spans) if good else baselines.random_branching(l, generator)
+        spans = metrics.oracle(sentence.spans) if good else metrics.random_branching(l, generator)
         gold = sentence.heads["stanford"]
         guess = [
             h if generator.random() < (heads or 0) + better else (k if generator.random() < 0.5 else min(l, k + 2))

@@ -15,7 +15,7 @@ import yaml
 from fake_results import BLEXICAL, RUNS, fake_params, write_invented_corpus, write_run
 from small_project import PROJECT, environment, git
 
-from nbl.corpus.sentence import read_sentences
+from nbl.corpus.folder import read_sentences
 
 SENTENCES = 1000
 SIZES = range(100, 330)  # of d_H: with the runs of the tests 250 experiments, each of four seeds

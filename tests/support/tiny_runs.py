@@ -10,9 +10,8 @@ from unittest import mock
 
 from nbl.cli import main
 from nbl.config import make_config
-from nbl.corpus.clean import Span
 from nbl.corpus.folder import Corpus, Raw, Source, read_corpus, write_corpus
-from nbl.corpus.sentence import Sentence
+from nbl.sentence import Sentence, Span
 from nbl.train import train
 
 NOUNS, VERBS = ["dog", "cat", "bird", "fox"], ["sees", "hears", "likes"]

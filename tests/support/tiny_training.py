@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from nbl.config import make_config
-from nbl.corpus.clean import Span
 from nbl.corpus.folder import Raw, Source, read_corpus, write_corpus
-from nbl.corpus.sentence import Sentence
 from nbl.decode.parse import Parse
+from nbl.sentence import Sentence, Span
 from nbl.train import Progress, train
 
 CPU = torch.device("cpu")
