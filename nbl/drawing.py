@@ -1,8 +1,8 @@
-"""Pictures of trees: the constituents above the words, the dependencies below them.
+"""Pictures of trees: constituents above the words, dependencies below them; as SVG or PNG.
 
-A constituent is a bar from its first child to its last. Blue is for heads: the way from a constituent
-down to its head word, and the arcs, each an arrow from a head to its dependent. The words set the width
-and no lines cross, so that long sentences stay legible. `nbl.render` makes files of pictures.
+A constituent is a bar from its first child to its last. Heads are blue: the path from a constituent
+down to its head word, and the arcs, each an arrow from a head to its dependent. The words set the
+width and no lines cross, so that long sentences stay legible.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from nbl.errors import UserError
-from nbl.formats import Analysis, symbol
+from nbl.formats import Node, Tree
 
 # Measures are in pixels; y grows downwards.
 WORD, LABEL, NOTE = 15, 11, 11  # sizes of type
 GAP = 16  # between two words
-NARROWEST = 30  # room of a word, so that the label above it fits
+NARROWEST = 30  # space of a word, so that the label above it fits
 LEVEL = 27  # between a constituent and the one around it
 ARC = 15  # between an arc and the one around it
 MARGIN = 20
 ROUND = 9  # radius of an arc's corners
+ARROW = (3.2, 7.0)  # half the width, the height
 INK, GREY, BLUE = "#1c2430", "#98a1b0", "#1d5fd1"
+FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
+PNG_SCALE = 2
+MAX_PNG_SIDE = 2**15
+
+Point = tuple[float, float]
 
 
 class Text(NamedTuple):
-    """Centred at x; `y` is the baseline. `clears` wipes out what is behind it."""
+    """Centred at x; `y` is the baseline. `clears` erases what is behind it."""
 
     x: float
     y: float
@@ -45,7 +51,7 @@ class Text(NamedTuple):
 class Stroke(NamedTuple):
     """A line through points, its corners rounded; `arrow`: with an arrowhead at its end, pointing up."""
 
-    points: list[tuple[float, float]]
+    points: list[Point]
     colour: str
     width: float
     radius: float = 0
@@ -62,18 +68,18 @@ class Picture:
     texts: list[Text] = field(default_factory=list)
 
 
-def draw(analyses: Sequence[Analysis]) -> Picture:
-    """All sentences that have words, one below the other, numbered if there are several."""
+def draw(trees: Sequence[Tree]) -> Picture:
+    """All trees that have words, one below the other, numbered if there are several."""
     picture = Picture()
-    for number, analysis in enumerate(analyses, start=1):
-        if analysis.words:
-            _add_sentence(picture, analysis, str(number) if len(analyses) > 1 else "")
+    for number, tree in enumerate(trees, start=1):
+        if tree.words:
+            _add_sentence(picture, tree, str(number) if len(trees) > 1 else "")
     picture.height += MARGIN
     return picture
 
 
 def text_width(string: str, size: float) -> float:
-    """Roughly the width in DejaVu Sans, which is wider than most fonts."""
+    """Approximate width in DejaVu Sans, which is wider than most fonts."""
     return size * sum(map(_em, string))
 
 
@@ -88,65 +94,40 @@ def _em(character: str) -> float:
     return 0.95 if character in "mwMW@%&" else 0.7 if character.isupper() else 0.62
 
 
-def _add_sentence(picture: Picture, analysis: Analysis, note: str) -> None:
-    """Below what is there already."""
-    rooms = [max(text_width(word, WORD), NARROWEST) + GAP for word in analysis.words]
+def _add_sentence(picture: Picture, tree: Tree, note: str) -> None:
+    """Add a tree below what the picture has already."""
+    rooms = [max(text_width(word, WORD), NARROWEST) + GAP for word in tree.words]
     edges = [MARGIN + sum(rooms[:k]) for k in range(len(rooms) + 1)]
     centres = [(a + b) / 2 for a, b in pairwise(edges)]
     top = picture.height + MARGIN
     if note:
         picture.texts.append(Text(MARGIN, top, note, NOTE, GREY))
-    nodes = _nodes(analysis, centres)
+    nodes = tree.nodes()
     base = top + LEVEL * max(node.level for node in nodes) + LEVEL / 2  # where constituents end
-    _add_tree(picture, nodes, base)
+    _add_constituents(picture, nodes, centres, base)
     line = base + 1.1 * WORD
-    picture.texts += [Text(x, line, word, WORD, INK) for x, word in zip(centres, analysis.words, strict=True)]
+    picture.texts += [Text(x, line, word, WORD, INK) for x, word in zip(centres, tree.words, strict=True)]
     picture.height = line + 0.6 * WORD
-    if analysis.heads is not None:
-        _add_arcs(picture, analysis.heads, centres, rooms)
+    if tree.heads is not None:
+        _add_arcs(picture, tree.heads, centres, rooms)
     picture.width = max(picture.width, edges[-1] + MARGIN)
 
 
-class Node(NamedTuple):
-    """A constituent or, at level 0, a word; `head` is its head word if it has one."""
-
-    i: int
-    j: int
-    label: str
-    head: int | None
-    level: int
-    x: float
-    children: list[Node]
-
-
-def _nodes(analysis: Analysis, centres: list[float]) -> list[Node]:
-    """The words, then the constituents, the narrow before the wide."""
-    nodes = [Node(i, i + 1, "", i, 0, x, []) for i, x in enumerate(centres)]
-    widest = list(nodes)  # that begins with each word
-    for i, j, label in sorted(analysis.spans, key=lambda span: span[1] - span[0]):
-        children = [widest[i]]
-        while children[-1].j < j:
-            children.append(widest[children[-1].j])
-        level = 1 + max(child.level for child in children)
-        x = (children[0].x + children[-1].x) / 2
-        name = "" if label is None else symbol(label)
-        widest[i] = Node(i, j, name, analysis.head_of(i, j), level, x, children)
-        nodes.append(widest[i])
-    return nodes
-
-
-def _add_tree(picture: Picture, nodes: list[Node], base: float) -> None:
+def _add_constituents(picture: Picture, nodes: list[Node], centres: list[float], base: float) -> None:
+    x: dict[Node, float] = {}
     plain, headed = [], []
     for node in nodes:
+        ends = [x[node.children[0]], x[node.children[-1]]] if node.children else [centres[node.i]] * 2
+        x[node] = sum(ends) / 2
         y = base - LEVEL * node.level
         for child in node.children:
-            points = [(node.x, y), (child.x, y), (child.x, base - LEVEL * child.level)]
+            points = [(x[node], y), (x[child], y), (x[child], base - LEVEL * child.level)]
             if node.head is not None and child.i <= node.head < child.j:
                 headed.append(Stroke(points, BLUE, 2.0))
             else:
                 plain.append(Stroke(points, GREY, 1.3))
         if node.label:
-            picture.texts.append(Text(node.x, y + 0.36 * LABEL, node.label, LABEL, INK, clears=True))
+            picture.texts.append(Text(x[node], y + 0.36 * LABEL, node.label, LABEL, INK, clears=True))
     picture.strokes += plain + headed
 
 
@@ -183,21 +164,12 @@ def _add_arcs(picture: Picture, heads: list[int], centres: list[float], rooms: l
     picture.height = top + ARC * (1 + max(depth.values(), default=0)) + ROUND + NOTE
 
 
-FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
-ARROW = (3.2, 7.0)  # half the width, the height
-PNG_SCALE = 2
-MAX_PNG_SIDE = 2**15  # pixels
-
-Point = tuple[float, float]
-
-
 def svg(picture: Picture) -> str:
-    """A whole SVG document."""
-    size = f'width="{_round(picture.width)}" height="{_round(picture.height)}"'
+    """A complete SVG document."""
+    width, height = _round(picture.width), _round(picture.height)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
-        f'viewBox="0 0 {_round(picture.width)} {_round(picture.height)}" '
-        f'font-family="{", ".join(FONTS)}" text-anchor="middle">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="{", ".join(FONTS)}" text-anchor="middle">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     for stroke in picture.strokes:
@@ -208,8 +180,8 @@ def svg(picture: Picture) -> str:
             parts.append(f'<polygon points="{corners}" fill="{stroke.colour}"/>')
     for text in picture.texts:
         if text.clears:
-            x, y, width, height = map(_round, _box(text))
-            parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="white"/>')
+            x, y, *size = map(_round, _box(text))
+            parts.append(f'<rect x="{x}" y="{y}" width="{size[0]}" height="{size[1]}" fill="white"/>')
         parts.append(
             f'<text x="{_round(text.x)}" y="{_round(text.y)}" font-size="{text.size}" fill="{text.colour}">'
             f"{escape(text.string)}</text>"
@@ -218,8 +190,8 @@ def svg(picture: Picture) -> str:
 
 
 def png(picture: Picture) -> bytes:
-    """A PNG file of twice the picture's size, for sharp letters on any screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # a second's start-up only pictures need
+    """A PNG file of twice the picture's size, sharp on every screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes a second, and only pictures need it
     from matplotlib.figure import Figure
     from matplotlib.patches import PathPatch, Polygon, Rectangle
     from matplotlib.path import Path
@@ -230,7 +202,7 @@ def png(picture: Picture) -> bytes:
             "draw fewer sentences at a time, or choose svg"
         )
     codes = {"M": [Path.MOVETO], "L": [Path.LINETO], "Q": [Path.CURVE3, Path.CURVE3]}
-    dots = 72  # an inch: a pixel of the picture is a point of type
+    dots = 72  # per inch: a pixel of the picture is a point of type
     figure = Figure(figsize=(picture.width / dots, picture.height / dots), dpi=dots * PNG_SCALE)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
@@ -270,7 +242,7 @@ def _path(stroke: Stroke) -> Iterator[tuple[str, list[Point]]]:
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:
-    """The point so far from the start, at most half way to the end."""
+    """The point at that distance from the start, at most half way to the end."""
     length = math.dist(start, end)
     share = min(distance / length, 0.5) if length else 0.0
     return start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1])
@@ -282,7 +254,7 @@ def _arrowhead(stroke: Stroke) -> list[Point]:
 
 
 def _box(text: Text) -> tuple[float, float, float, float]:
-    """x, y, width and height of what a text covers."""
+    """x, y, width and height of the area behind a text."""
     width = text_width(text.string, text.size) + 4
     return text.x - width / 2, text.y - 0.9 * text.size, width, 1.2 * text.size
 

@@ -1,94 +1,122 @@
-"""Trees as text: brackets, CoNLL-X and JSON, one sentence at a time."""
+"""A sentence with its tree, and the tree as text: brackets, CoNLL-X and JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nbl.corpus.treebank import Tree
 from nbl.sentence import head_word
 
-Spans = Sequence[tuple[int, int, int | str | None]]
+NO_LABEL = "X"  # printed where a decoder gives no labels
+PRETERMINAL = "T"  # printed for every one of them: a parse does not say which
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """A sentence and its tree: words as they are to be printed, the rest as in `nbl.decode.Parse`.
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A constituent of a tree or, at level 0, a word."""
 
-    A sentence of one word has no spans; it is the root if there are heads.
+    i: int
+    j: int
+    label: str | None
+    head: int | None  # the position of the head word, where there is exactly one
+    children: list[Node]
+    level: int
+
+
+@dataclass(frozen=True, repr=False)
+class Tree:
+    """A sentence and its tree.
+
+    Attributes:
+        words: the words as written, without punctuation.
+        spans: (i, j, label) of every constituent of two or more words, covering words[i:j]. A label
+            is a nonterminal's name such as `NT3`, or None from a decoder without labels (MBR).
+        heads: the head of each word, counted from 1, 0 for the root; None if the grammar has none.
+        log_prob: log p of the sentence, natural; None for fewer than two words, which no grammar
+            here derives, and for trees that were not parsed.
+
+    Example:
+        >>> tree = Tree(["dogs", "bark", "loudly"], [(0, 3, "NT1"), (1, 3, "NT0")], [2, 0, 2])
+        >>> tree.brackets
+        '(NT1[bark] (T dogs) (NT0[bark] (T bark) (T loudly)))'
     """
 
     words: list[str]
-    spans: Spans
+    spans: list[tuple[int, int, str | None]]
     heads: list[int] | None
-    log_prob: float | None = None  # of the sentence
+    log_prob: float | None = None
 
-    def head_of(self, i: int, j: int) -> int | None:
-        """The one head of a span; None if there are several, or no heads."""
-        return None if self.heads is None else head_word(self.heads, i, j)
+    def nodes(self) -> list[Node]:
+        """The words, then the constituents, narrow before wide: the last one is the root."""
+        nodes = [Node(i, i + 1, None, i, [], 0) for i in range(len(self.words))]
+        widest = list(nodes)  # so far, of those that begin with each word
+        for i, j, label in sorted(self.spans, key=lambda span: span[1] - span[0]):
+            children = [widest[i]]
+            while children[-1].j < j:
+                children.append(widest[children[-1].j])
+            head = None if self.heads is None else head_word(self.heads, i, j)
+            widest[i] = Node(i, j, label, head, children, 1 + max(child.level for child in children))
+            nodes.append(widest[i])
+        return nodes
+
+    @property
+    def brackets(self) -> str:
+        """The tree on one line; with heads, a label is A[w] as in the paper. Empty without words."""
+        return self._bracket(self.nodes()[-1]) if self.words else ""
+
+    def _bracket(self, node: Node) -> str:
+        if node.level == 0:
+            return f"({PRETERMINAL} {_escaped(self.words[node.i])})"
+        head = "" if node.head is None else f"[{_escaped(self.words[node.head])}]"
+        return f"({node.label or NO_LABEL}{head} {' '.join(map(self._bracket, node.children))})"
+
+    @property
+    def conllx(self) -> str:
+        """One line per word with its number, form and head, in the ten columns of CoNLL-X.
+
+        >>> print(Tree(["dogs", "bark"], [(0, 2, None)], [2, 0]).conllx.replace("\\t", " "), end="")
+        1 dogs _ _ _ _ 2 _ _ _
+        2 bark _ _ _ _ 0 _ _ _
+        """
+        if self.heads is None:
+            raise ValueError("the tree of a grammar without heads cannot be written as CoNLL-X")
+        words = enumerate(zip(self.words, self.heads, strict=True), start=1)
+        return "".join("\t".join([str(q), word, *"____", str(head), *"___"]) + "\n" for q, (word, head) in words)
+
+    @property
+    def json(self) -> str:
+        """The tree as a JSON object on one line.
+
+        >>> Tree(["dogs", "bark"], [(0, 2, "NT3")], None, -7.25).json
+        '{"words": ["dogs", "bark"], "spans": [[0, 2, "NT3"]], "heads": null, "log_prob": -7.25}'
+        """
+        spans = [(i, j, label or NO_LABEL) for i, j, label in self.spans]
+        record = {"words": self.words, "spans": spans, "heads": self.heads, "log_prob": self.log_prob}
+        return json.dumps(record, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        return self.brackets
+
+    def __repr__(self) -> str:
+        log_prob = "" if self.log_prob is None else f", log p = {self.log_prob:.3f}"
+        return f"<Tree {self.brackets or 'without words'}{log_prob}>"
+
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows."""
+        from nbl.drawing import draw, svg  # which draws trees, and so imports this module
+
+        return svg(draw([self]))
 
 
-def symbol(label: int | str | None) -> str:
-    """A nonterminal's name, or a gold label; X where a decoder gives no labels."""
-    return "X" if label is None else label if isinstance(label, str) else f"NT{label}"
+def named(spans: Iterable[tuple[int, int, int | str | None]]) -> list[tuple[int, int, str | None]]:
+    """Spans with the names of their nonterminals in place of their numbers.
 
-
-def tree_of(analysis: Analysis) -> Tree:
-    """The tree of a sentence of one or more words; with heads, a label is A[w] as in the paper."""
-    # at[i]: the widest constituent so far that begins with word i, and where it ends
-    at = [(Tree("T", word=_escaped(word)), i + 1) for i, word in enumerate(analysis.words)]
-    for i, j, label in sorted(analysis.spans, key=lambda span: span[1] - span[0]):
-        children, k = [], i
-        while k < j:
-            child, k = at[k]
-            children.append(child)
-        p = analysis.head_of(i, j)
-        head = "" if p is None else f"[{_escaped(analysis.words[p])}]"
-        at[i] = Tree(symbol(label) + head, children), j
-    return at[0][0]
+    >>> named([(0, 3, 4), (1, 3, None), (1, 2, "NP")])
+    [(0, 3, 'NT4'), (1, 3, None), (1, 2, 'NP')]
+    """
+    return [(i, j, f"NT{label}" if isinstance(label, int) else label) for i, j, label in spans]
 
 
 def _escaped(word: str) -> str:
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
-
-
-def brackets(analysis: Analysis) -> str:
-    """A line of brackets, as `nbl.corpus.treebank` reads them; an empty line for an empty sentence.
-
-    >>> print(brackets(Analysis(["dogs", "bark", "loudly"], [(0, 3, 1), (1, 3, 0)], [2, 0, 2])), end="")
-    (NT1[bark] (T dogs) (NT0[bark] (T bark) (T loudly)))
-    """
-    return f"{tree_of(analysis)}\n" if analysis.words else "\n"
-
-
-def conllx(analysis: Analysis) -> str:
-    """A line a word with its number, form and head, and an empty line.
-
-    >>> print(conllx(Analysis(["dogs", "bark"], [(0, 2, None)], [2, 0])).replace("\\t", " "), end="")
-    1 dogs _ _ _ _ 2 _ _ _
-    2 bark _ _ _ _ 0 _ _ _
-    <BLANKLINE>
-    """
-    if analysis.heads is None:
-        raise ValueError("a grammar without heads has nothing to write as CoNLL-X")
-    rows = (
-        [str(q), word, *"____", str(head), *"___"]
-        for q, (word, head) in enumerate(zip(analysis.words, analysis.heads, strict=True), start=1)
-    )
-    return "".join("\t".join(row) + "\n" for row in rows) + "\n"
-
-
-def as_json(analysis: Analysis) -> str:
-    """A line with an object: words, spans with the names of their labels, heads, log p.
-
-    >>> print(as_json(Analysis(["dogs", "bark"], [(0, 2, 3)], None, -7.25)), end="")
-    {"words": ["dogs", "bark"], "spans": [[0, 2, "NT3"]], "heads": null, "log_prob": -7.25}
-    """
-    record = {
-        "words": analysis.words,
-        "spans": [(i, j, symbol(label)) for i, j, label in analysis.spans],
-        "heads": analysis.heads,
-        "log_prob": analysis.log_prob,
-    }
-    return json.dumps(record, ensure_ascii=False) + "\n"

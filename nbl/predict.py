@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -23,7 +23,8 @@ from nbl.sentence import Sentence
 Advance = Callable[[int], None]  # called with the number of sentences done since the last call
 
 
-class Trained(NamedTuple):
+@dataclass(frozen=True, repr=False, eq=False)
+class Trained:
     """The model is in evaluation mode, on the device."""
 
     run: RunFolder
@@ -50,7 +51,9 @@ def run_vocabulary(run: RunFolder, corpus_dir: Path | None) -> Vocabulary:
     """The vocabulary that the run's word numbers belong to; another one is refused."""
     path = (corpus_dir or run.path) / "vocab.txt"
     if not path.exists():
-        raise UserError(f"there is no {path}: name the corpus the run was trained on with --corpus-dir")
+        raise UserError(
+            f"there is no {path}: name the corpus the run was trained on (--corpus-dir, or corpus_dir= in Python)"
+        )
     vocabulary = Vocabulary.read(path)
     if vocabulary.digest != run.corpus["vocabulary_sha256"]:
         raise UserError(

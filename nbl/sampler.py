@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,108 +12,94 @@ import torch
 from torch import Tensor
 
 from nbl.errors import UserError
-from nbl.formats import Spans
+from nbl.formats import Tree, named
 from nbl.models.base import CompoundGrammar, Grammar
 from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules
 from nbl.seed import generator
 from nbl.show import RulesOf, any_rules, grammar_at, of_all_words
 
-MAX_REJECTED = 10_000  # trees for each sentence
+MAX_REJECTED = 10_000  # trees per sentence
+NO_WORD = -1
 
-
-class Sample(NamedTuple):
-    """Vocabulary numbers of a sentence's words, and its tree as in `nbl.decode.Parse`."""
-
-    words: list[int]
-    spans: Spans
-    heads: list[int] | None
+SomeRules = TypeVar("SomeRules", bound=Rules)
 
 
 @torch.no_grad()
-def sample(model: Grammar, vocab_size: int, n: int, max_length: int = 40, seed: int = 0) -> tuple[list[Sample], int]:
-    """n sentences of at most `max_length` words, and how many longer ones were rejected on the way.
+def sample(model: Grammar, words: Sequence[str], n: int, max_length: int = 40, seed: int = 0) -> tuple[list[Tree], int]:
+    """n sentences of at most `max_length` words with their trees, and how many longer ones were rejected.
 
-    So what is drawn are sentences given that they are no longer. A grammar may well have most of its
-    mass on endless trees: after `MAX_REJECTED` times n rejections it gives up. The model is on the CPU;
-    a compound one draws z from its prior N(0, I) for each tree.
+    `words` is the vocabulary. The distribution is that of the grammar given the length limit. A
+    grammar may put most of its mass on infinite trees: after `MAX_REJECTED` times n rejections the
+    sampler gives up. The model is on the CPU; a compound one draws z from its prior N(0, I) for each tree.
     """
     random = generator(seed, "samples")
-    found: list[Sample] = []
+    found: list[Tree] = []
     rejected = 0
-    for choices in _derivations(model, vocab_size, random):
+    for choices in _derivations(model, words, random):
         if len(found) == n:
             break
-        drawn = _grow(choices, max_length)
-        if drawn is not None:
-            found.append(drawn)
+        tree = grow(choices, max_length)
+        if tree is not None:
+            found.append(tree)
             continue
         rejected += 1
         if rejected > MAX_REJECTED * n:
             raise UserError(
-                f"only {len(found)} of {n} sentences came out, and {rejected} trees of more than "
-                f"{max_length} words: choose a larger --max-length"
+                f"only {len(found)} of {n} sentences were drawn, and {rejected} trees of more than "
+                f"{max_length} words rejected: choose a larger --max-length"
             )
     return found, rejected
 
 
-def _derivations(model: Grammar, vocab_size: int, random: torch.Generator) -> Iterator[Derivation[Any]]:
-    """One for each tree."""
+def _derivations(model: Grammar, words: Sequence[str], random: torch.Generator) -> Iterator[Derivation[Any]]:
+    """One per tree."""
     if isinstance(model, CompoundGrammar) and model.z_dim:
         like = next(model.parameters())
         while True:
             z = torch.randn(1, model.z_dim, generator=random, dtype=like.dtype)
-            yield derivation(grammar_at(model, z), vocab_size, random)
-    yield from repeat(derivation(grammar_at(model), vocab_size, random))
+            yield derivation(grammar_at(model, z), words, random)
+    yield from repeat(derivation(grammar_at(model), words, random))
 
 
-@dataclass(eq=False)
-class Node:
-    """A constituent; the words it covers are known when the tree is grown."""
-
-    item: Item
-    left: Node | None = None
-    right: Node | None = None
-    head_child: Node | None = None
-    i: int = 0
-    j: int = 0
-    p: int = 0
-
-
-def _grow(choices: Derivation[Any], max_length: int) -> Sample | None:
+def grow(choices: Derivation[Any], max_length: int) -> Tree | None:
     """A tree, or None as soon as it must have more words than allowed."""
     words: list[int] = []
-    nodes: list[Node] = []  # from the top down, left to right
-    agenda = [Node(choices.root())]
+    made: list[
+        tuple[int, int | None]
+    ] = []  # symbols from the top down, left to right, each with D unless it is a word's
+    agenda = [choices.root()]
     while agenda:
         if len(words) + len(agenda) > max_length:  # each symbol becomes one word or more
             return None
-        node = agenda.pop()
-        nodes.append(node)
-        if node.item.symbol >= choices.NT:
-            node.i, node.j, node.p = len(words), len(words) + 1, len(words)
-            words.append(choices.word(node.item))
+        item = agenda.pop()
+        if item.symbol >= choices.NT:
+            made.append((item.symbol, None))
+            words.append(choices.word(item))
         else:
-            D, B, C = choices.expand(node.item)
-            node.head_child, child = Node(B), Node(C)
-            node.left, node.right = (node.head_child, child) if D == LEFT else (child, node.head_child)
-            agenda += [node.right, node.left]
-    return _finished(nodes, words, choices.lexicalised)
+            D, head_child, child = choices.expand(item)
+            made.append((item.symbol, D))
+            agenda += [child, head_child] if D == LEFT else [head_child, child]
+    spans, heads = _spans_and_heads(made, len(words))
+    return Tree([choices.words[word] for word in words], named(spans), heads if choices.lexicalised else None)
 
 
-def _finished(nodes: list[Node], words: list[int], lexicalised: bool) -> Sample:
-    spans: list[tuple[int, int, int | str | None]] = []
-    heads = [0] * len(words)
-    for node in reversed(nodes):  # children first
-        if node.left and node.right and node.head_child:
-            node.i, node.j, node.p = node.left.i, node.right.j, node.head_child.p
-            spans.append((node.i, node.j, node.item.symbol))
-            child = node.right if node.head_child is node.left else node.left
-            heads[child.p] = node.p + 1
-    return Sample(words, spans[::-1], heads if lexicalised else None)
-
-
-Kind = TypeVar("Kind", bound=Rules)
-NO_WORD = -1
+def _spans_and_heads(made: Sequence[tuple[int, int | None]], l: int) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """From the symbols of a tree with l words, as `grow` lists them."""
+    spans, heads = [], [0] * l
+    done: list[tuple[int, int, int]] = []  # i, j and head of constituents without a parent yet, the leftmost last
+    for symbol, D in reversed(made):  # children first
+        if D is None:
+            l -= 1
+            done.append((l, l + 1, l))
+            continue
+        i, _, p = done.pop()
+        _, j, q = done.pop()
+        if D != LEFT:
+            p, q = q, p
+        heads[q] = p + 1
+        spans.append((i, j, symbol))
+        done.append((i, j, p))
+    return spans[::-1], heads
 
 
 class Item(NamedTuple):
@@ -124,24 +109,24 @@ class Item(NamedTuple):
     word: int = NO_WORD
 
 
-class Derivation(ABC, Generic[Kind]):
-    """Draws from a grammar. `rules` are those of any word.
+class Derivation(ABC, Generic[SomeRules]):
+    """The choices that make a tree, for one kind of rules. `rules` are those of any word.
 
-    `emissions` name the factors that give words: the root's word by the last, all others by the first.
+    `emissions` names the factors that give words: the last the root's, the first all others.
     """
 
     lexicalised: bool
     emissions: tuple[str, ...]
 
-    def __init__(self, rules_of: RulesOf, rules: Kind, vocab_size: int, random: torch.Generator):
-        self.rules, self.random = rules, random
+    def __init__(self, rules_of: RulesOf, rules: SomeRules, words: Sequence[str], random: torch.Generator):
+        self.rules, self.words, self.random = rules, words, random
         self.p_A_S = rules.logp_A_S.flatten().exp()
         self.NT = len(self.p_A_S)
-        p_w = of_all_words(rules_of, vocab_size, *self.emissions)
+        p_w = of_all_words(rules_of, len(words), *self.emissions)
         self.p_w, self.p_w_root = p_w[0], p_w[-1]  # [V, ...]
 
     def draw(self, p: Tensor) -> int:
-        """A position in probabilities p, taken as flat."""
+        """A position in the flattened probabilities p."""
         return int(torch.multinomial(p.flatten(), 1, generator=self.random))
 
     @abstractmethod
@@ -157,7 +142,7 @@ class Derivation(ABC, Generic[Kind]):
         """T -> w."""
 
 
-class Unlexicalised(Derivation[Kind]):
+class Unlexicalised(Derivation[SomeRules]):
     """Words come last, given their preterminals."""
 
     lexicalised = False
@@ -188,13 +173,13 @@ class RankDerivation(Unlexicalised[RankRules]):
         return LEFT, Item(B), Item(C)
 
 
-class Lexicalised(Derivation[Kind]):
+class Lexicalised(Derivation[SomeRules]):
     """Words come with their symbols; a head child inherits its parent's."""
 
     lexicalised = True
 
-    def __init__(self, rules_of: RulesOf, rules: Kind, vocab_size: int, random: torch.Generator):
-        super().__init__(rules_of, rules, vocab_size, random)
+    def __init__(self, rules_of: RulesOf, rules: SomeRules, words: Sequence[str], random: torch.Generator):
+        super().__init__(rules_of, rules, words, random)
         self.rules_of_word: Callable[[int], Any] = cache(lambda word: rules_of(torch.tensor([[word]])))
 
     def root(self) -> Item:
@@ -235,7 +220,7 @@ class BilexicalDerivation(Lexicalised[BilexicalRules]):
         return D, Item(B, parent.word), Item(C, word)
 
 
-KINDS: dict[type, type[Derivation[Any]]] = {
+DERIVATIONS: dict[type, type[Derivation[Any]]] = {
     PCFGRules: PCFGDerivation,
     RankRules: RankDerivation,
     LexicalRules: LexicalDerivation,
@@ -243,7 +228,7 @@ KINDS: dict[type, type[Derivation[Any]]] = {
 }
 
 
-def derivation(rules_of: RulesOf, vocab_size: int, random: torch.Generator) -> Derivation[Any]:
-    """The choices of the grammar that gives these rules."""
+def derivation(rules_of: RulesOf, words: Sequence[str], random: torch.Generator) -> Derivation[Any]:
+    """The choices of the grammar that gives these rules, over the words of the vocabulary."""
     rules = any_rules(rules_of)
-    return KINDS[type(rules)](rules_of, rules, vocab_size, random)
+    return DERIVATIONS[type(rules)](rules_of, rules, words, random)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +13,12 @@ import typer
 from nbl.commands.common import Decoder, DeviceName, RunPath, TextPath, VocabularyDir, counting, note
 from nbl.drawing import draw, png, svg
 from nbl.errors import UserError
-from nbl.files import replacing
-from nbl.formats import Analysis, as_json, brackets, conllx
-from nbl.input_text import read_input, remarks
-from nbl.predict import open_run, predict
-from nbl.predictions import Prediction
+from nbl.files import read_text, replacing
+from nbl.formats import Tree
+from nbl.grammar import open_grammar
 from nbl.sentence import Sentence
+
+STDIN = "standard input"
 
 
 class Format(StrEnum):
@@ -27,9 +27,6 @@ class Format(StrEnum):
     json = "json"
     svg = "svg"
     png = "png"
-
-
-LINES = {Format.brackets: brackets, Format.conllx: conllx, Format.json: as_json}
 
 
 def parse(
@@ -56,32 +53,24 @@ def parse(
         format = Format.json
     if format == Format.png and out is None and sys.stdout.isatty():
         raise UserError("a PNG picture is not for the terminal: name a file with --out")
-    with open_run(run, device, corpus_dir) as trained:
-        has_heads = trained.run.has_heads
-        if format == Format.conllx and not has_heads:
-            raise UserError(f"conllx is for heads, which {trained.run.model} does not have: choose brackets")
-        sentences = read_input(text, trained.vocabulary)
-        long_enough = [sentence for sentence in sentences if len(sentence) >= 2]
-        with counting("parsing", len(long_enough), quiet=not sys.stderr.isatty()) as advance:
-            found = {p.id: p for p in predict(trained, long_enough, decoder, advance=advance)}
+    with open_grammar(run, device, corpus_dir) as grammar:
+        if format == Format.conllx and not grammar.run.has_heads:
+            raise UserError(f"conllx is for heads, which {grammar.run.model} does not have: choose brackets")
+        sentences = grammar.sentences(read_lines(text), name_of(text))
+        total = sum(len(sentence) >= 2 for sentence in sentences)
+        with counting("parsing", total, quiet=not sys.stderr.isatty()) as advance:
+            trees = grammar.trees(sentences, decoder, advance)
     for remark in remarks(sentences, "a tree by itself"):
         note(remark)
-    _write(_rendered([_analysis(sentence, found, has_heads) for sentence in sentences], format), out)
+    _write(_rendered(trees, format), out)
 
 
-def _analysis(sentence: Sentence, found: Mapping[str, Prediction], has_heads: bool) -> Analysis:
-    """What was predicted for a sentence, or the one tree it can have."""
-    if sentence.id not in found:
-        return Analysis(sentence.words, [], [0] * len(sentence) if has_heads else None)
-    prediction = found[sentence.id]
-    return Analysis(sentence.words, prediction.spans, prediction.heads, prediction.log_prob)
-
-
-def _rendered(analyses: Sequence[Analysis], format: Format) -> bytes:
+def _rendered(trees: Sequence[Tree], format: Format) -> bytes:
     if format == Format.png:
-        return png(draw(analyses))
-    text = svg(draw(analyses)) if format == Format.svg else "".join(map(LINES[format], analyses))
-    return text.encode()
+        return png(draw(trees))
+    if format == Format.svg:
+        return svg(draw(trees)).encode()
+    return "".join(getattr(tree, format) + "\n" for tree in trees).encode()
 
 
 def _write(data: bytes, out: Path | None) -> None:
@@ -91,3 +80,54 @@ def _write(data: bytes, out: Path | None) -> None:
     else:
         with replacing(out) as temporary:
             temporary.write_bytes(data)
+
+
+def read_lines(source: Path) -> list[str]:
+    """The lines of a file, `-` for standard input; an empty one is refused."""
+    lines = (_read_stdin() if name_of(source) == STDIN else read_text(source)).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise UserError(f"{name_of(source)} is empty: one sentence per line is expected")
+    return lines
+
+
+def name_of(source: Path) -> str:
+    """The name of a source of text in messages."""
+    return STDIN if str(source) == "-" else str(source)
+
+
+def _read_stdin() -> str:
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{STDIN} is not UTF-8; convert it to UTF-8") from error
+    if "\0" in text:
+        raise UserError(f"{STDIN} has a NUL byte; this is not a text")
+    return text
+
+
+def remarks(sentences: Iterable[Sentence], fate: str) -> list[str]:
+    """Notes on lines of fewer than two words, which no grammar here derives.
+
+    `fate` says what becomes of single words.
+
+    >>> remarks([Sentence("1", []), Sentence("2", ["Hm"]), Sentence("3", [])], "not scored")
+    ['2 lines without words (1, 3)', '1 line of one word (2), not scored']
+    """
+    empty = [sentence.id for sentence in sentences if len(sentence) == 0]
+    single = [sentence.id for sentence in sentences if len(sentence) == 1]
+    result = []
+    if empty:
+        result.append(f"{_lines(empty)} without words ({_some(empty)})")
+    if single:
+        result.append(f"{_lines(single)} of one word ({_some(single)}), {fate}")
+    return result
+
+
+def _lines(numbers: list[str]) -> str:
+    return f"{len(numbers)} line{'s' if len(numbers) > 1 else ''}"
+
+
+def _some(numbers: list[str]) -> str:
+    return ", ".join(numbers[:5] + ["..."] * (len(numbers) > 5))

@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from nbl.commands.common import AsJson, RunPath, VocabularyDir, note
-from nbl.formats import Analysis, brackets
-from nbl.formats import as_json as json_line
-from nbl.predict import open_run
-from nbl.sampler import sample as draw_sentences
+from nbl.grammar import open_grammar
+from nbl.sampler import sample as draw_trees
 
 
 def sample(
@@ -27,11 +25,9 @@ def sample(
     another begun. Trees are printed as by `nbl parse`:
     `(NT3[dog] (T the) (T dog))`, where dog is the head word of the nonterminal NT3.
     """
-    with open_run(run, "cpu", corpus_dir) as trained:
-        vocabulary = trained.vocabulary
-        samples, rejected = draw_sentences(trained.model, len(vocabulary), n, max_length, seed)
-    for words, spans, heads in samples:
-        analysis = Analysis([vocabulary.words[word] for word in words], spans, heads)
-        print((json_line if as_json else brackets)(analysis), end="")
+    with open_grammar(run, "cpu", corpus_dir) as grammar:
+        trees, rejected = draw_trees(grammar.model, grammar.vocabulary.words, n, max_length, seed)
+    for tree in trees:
+        print(tree.json if as_json else tree.brackets)
     if rejected:
         note(f"{rejected} trees of more than {max_length} words were rejected on the way")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nbl import metrics
 from nbl.commands.common import AsJson, DeviceName, RunPath, TextPath, VocabularyDir, note, print_json
+from nbl.commands.parse import name_of, read_lines, remarks
 from nbl.errors import UserError
-from nbl.input_text import name_of, read_input, remarks
-from nbl.predict import log_probs, open_run
+from nbl.grammar import open_grammar
 
 
 def score(
@@ -24,18 +24,18 @@ def score(
     are natural. Perplexity is exp(-sum log p / sum (words + 1)). Lines of fewer than two words, which no
     grammar here derives, are not scored. For compound models log p is log p(w|z) - KL, z the mean.
     """
-    with open_run(run, device, corpus_dir) as trained:
-        sentences = read_input(text, trained.vocabulary)
+    with open_grammar(run, device, corpus_dir) as grammar:
+        sentences = grammar.sentences(read_lines(text), name_of(text))
         scored = [sentence for sentence in sentences if len(sentence) >= 2]
         if not scored:
             raise UserError(f"{name_of(text)} has no sentence of two or more words to score")
-        values = log_probs(trained, scored)
+        of_line = grammar.log_probs(scored)
+    values = list(of_line.values())
     for remark in remarks(sentences, "not scored"):
         note(remark)
     perplexity = metrics.perplexity(values, [len(sentence) for sentence in scored])
     words = sum(map(len, scored))
     unknown = sum(sentence.ids.count(0) for sentence in scored)
-    of_line = {sentence.id: value for sentence, value in zip(scored, values, strict=True)}
     if as_json:
         lines = [{"words": sentence.words, "log_prob": of_line.get(sentence.id)} for sentence in sentences]
         totals = {"words": words, "unknown": unknown, "perplexity": round(perplexity, 6)}

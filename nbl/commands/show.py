@@ -18,7 +18,8 @@ from nbl.commands.common import (
     print_json,
     split_of,
 )
-from nbl.predict import Trained, open_run, predict
+from nbl.grammar import TrainedGrammar, open_grammar
+from nbl.predict import predict
 from nbl.predictions import predictions_path, read_predictions
 from nbl.show import describe, usage
 
@@ -45,24 +46,24 @@ def show(
     With --corpus-dir: how often each nonterminal occurs in the trees of CYK, and which gold constituents
     it stands for. The trees are those of `nbl evaluate --decoder cyk` if it was run, else made here.
     """
-    with open_run(run, "cpu", corpus_dir) as trained:
-        document: dict[str, Any] = {"model": trained.run.model}
-        document |= describe(trained.model, trained.vocabulary, top)
+    with open_grammar(run, "cpu", corpus_dir) as grammar:
+        document: dict[str, Any] = {"model": grammar.run.model}
+        document |= describe(grammar.model, grammar.vocabulary, top)
         if corpus_dir is not None:
-            document["usage"] = _usage(trained, corpus_dir, split, as_json)
+            document["usage"] = _usage(grammar, corpus_dir, split, as_json)
     if as_json:
         print_json(document)
     else:
         _print(document, top)
 
 
-def _usage(trained: Trained, corpus_dir: Path, split: Split, quiet: bool) -> dict[str, Any]:
-    sentences = split_of(corpus_dir, split, trained.run)
-    path = predictions_path(trained.run.path, "cyk", split)
+def _usage(grammar: TrainedGrammar, corpus_dir: Path, split: Split, quiet: bool) -> dict[str, Any]:
+    sentences = split_of(corpus_dir, split, grammar.run)
+    path = predictions_path(grammar.run.path, "cyk", split)
     if path.exists():
         return usage(sentences, read_predictions(path, sentences))
     with counting("parsing by cyk", len(sentences), quiet) as advance:
-        return usage(sentences, predict(trained, sentences, "cyk", advance=advance))
+        return usage(sentences, predict(grammar, sentences, "cyk", advance=advance))
 
 
 def _print(document: dict[str, Any], top: int) -> None:

@@ -9,7 +9,7 @@ from statistics import fmean
 from nbl.drawing import Picture, draw
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.formats import Analysis as Parsed
+from nbl.formats import Tree, named
 from nbl.paper.agreement import self_f1
 from nbl.paper.check import check
 from nbl.paper.curves import collapse, read_curves, selection, training_table
@@ -255,9 +255,9 @@ def draw_trees(results: Results) -> dict[str, Picture]:
     pictures = {}
     golds = [gold for gold in json.loads(read_text(path)) if gold["id"] in found]
     for number, gold in enumerate(golds, start=1):
-        pictures[f"{number}-gold"] = draw([Parsed(gold["tags"], gold["spans"], gold["heads"])])
+        pictures[f"{number}-gold"] = draw([Tree(gold["tags"], named(gold["spans"]), gold["heads"])])
         ours = found[gold["id"]]
-        pictures[f"{number}-nblpcfg"] = draw([Parsed(gold["tags"], ours["spans"], ours["heads"])])
+        pictures[f"{number}-nblpcfg"] = draw([Tree(gold["tags"], named(ours["spans"]), ours["heads"])])
     return pictures
 
 

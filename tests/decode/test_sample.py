@@ -12,10 +12,11 @@ from nbl.corpus.folder import Vocabulary
 from nbl.errors import UserError
 from nbl.inside import naive
 from nbl.rules import BilexicalRules, LexicalRules
-from nbl.sampler import _grow, derivation, sample
+from nbl.sampler import derivation, grow, sample
 from nbl.show import any_rules, describe, grammar_at, mean_rules, of_all_words, pieces
 
 V = 2
+WORDS = [str(number) for number in range(6)]
 MODELS = [(name, given) for name, given in SIMPLE if given.get("parameterisation") != "paper"] + COMPOUND
 
 
@@ -30,7 +31,7 @@ def probabilities(rules_of, longest):
             NT, PT = dense.logp_root.shape[2], dense.logp_leaf.shape[2]
             for tree in naive.trees(l, NT, PT):
                 p = naive.tree_log_prob(tree, dense).exp().item()
-                spans = tuple((n.i, n.j, n.symbol) for n in tree.subtrees() if n.child is not None)
+                spans = tuple((n.i, n.j, f"NT{n.symbol}") for n in tree.subtrees() if n.child is not None)
                 if p > 0:
                     total[words, tuple(sorted(spans)), tuple(tree.heads()) if lexicalised else None] += p
     mass = sum(total.values())
@@ -45,11 +46,11 @@ def test_samples_have_the_frequencies_of_the_inside_algorithm(name, settings):
     rules_of = grammar_at(model, z if "z_dim" in settings else None)
     with torch.no_grad():
         expected = probabilities(rules_of, longest=3)
-        choices = derivation(rules_of, V, torch.Generator().manual_seed(1))
-        drawn = iter(lambda: _grow(choices, 3), 0)
+        choices = derivation(rules_of, WORDS[:V], torch.Generator().manual_seed(1))
+        drawn = iter(lambda: grow(choices, 3), 0)
         kept = itertools.islice((tree for tree in drawn if tree is not None), n)
         found = Counter(
-            (tuple(tree.words), tuple(sorted(tree.spans)), tree.heads and tuple(tree.heads)) for tree in kept
+            (tuple(map(int, tree.words)), tuple(sorted(tree.spans)), tree.heads and tuple(tree.heads)) for tree in kept
         )
     assert set(found) <= set(expected)
     # Pearson's statistic: of mean k and variance 2 k for k + 1 cells; the rare trees share one
@@ -70,7 +71,7 @@ def test_prior_of_a_compound_model_is_drawn_from():
         return type(model).rules_given(model, words, z)
 
     model.rules_given = rules_given
-    _, rejected = sample(model, 6, n=60, max_length=40)
+    _, rejected = sample(model, WORDS, n=60, max_length=40)
     distinct = torch.cat(seen).unique(dim=0)
     assert len(distinct) >= 60 + rejected
     assert distinct.mean().abs() < 0.3
@@ -80,12 +81,12 @@ def test_prior_of_a_compound_model_is_drawn_from():
 @pytest.mark.parametrize(("name", "settings"), [*SIMPLE, *COMPOUND])
 def test_samples_are_trees_of_the_length_allowed_and_the_same_for_a_seed(name, settings):
     model = tiny(name, settings)
-    found, rejected = sample(model, 6, n=20, max_length=6, seed=3)
-    assert sample(model, 6, n=20, max_length=6, seed=3) == (found, rejected)
-    assert sample(model, 6, n=20, max_length=6, seed=4) != (found, rejected)
+    found, rejected = sample(model, WORDS, n=20, max_length=6, seed=3)
+    assert sample(model, WORDS, n=20, max_length=6, seed=3) == (found, rejected)
+    assert sample(model, WORDS, n=20, max_length=6, seed=4) != (found, rejected)
     assert rejected > 0
-    for words, spans, heads in found:
-        l = len(words)
+    for tree in found:
+        l, spans, heads = len(tree.words), tree.spans, tree.heads
         assert 2 <= l <= 6
         assert len(spans) == l - 1
         assert spans[0][:2] == (0, l)
@@ -98,9 +99,9 @@ def test_samples_are_trees_of_the_length_allowed_and_the_same_for_a_seed(name, s
 
 def test_endless_grammar_is_given_up(monkeypatch):
     monkeypatch.setattr(sampler, "MAX_REJECTED", 5)
-    monkeypatch.setattr(sampler, "_grow", lambda choices, max_length: None)
-    with pytest.raises(UserError, match="only 0 of 2 sentences came out, and 11 trees of more than 9 words"):
-        sample(tiny("npcfg", {}), 6, n=2, max_length=9)
+    monkeypatch.setattr(sampler, "grow", lambda choices, max_length: None)
+    with pytest.raises(UserError, match="only 0 of 2 sentences were drawn, and 11 trees of more than 9 words"):
+        sample(tiny("npcfg", {}), WORDS, n=2, max_length=9)
 
 
 # --- a grammar as a whole

@@ -6,23 +6,26 @@ from itertools import pairwise
 import pytest
 
 from nbl.drawing import BLUE, WORD, draw, text_width
-from nbl.formats import Analysis, brackets
+from nbl.formats import Tree
 from nbl.metrics import random_branching
 
 
 def test_heads_of_constituents_by_hand():
     # 1 -> 2 <- 3, 4 -> 3: the words 1 and 3 hang on 2, and 4 on 3
-    analysis = Analysis(list("abcd"), [(0, 4, 1), (0, 3, 0), (0, 2, 0)], [2, 0, 2, 3])
-    assert analysis.head_of(0, 4) == 1
-    assert analysis.head_of(2, 4) == 2
-    assert analysis.head_of(0, 1) == 0
-    crossing = Analysis(list("abcd"), [(0, 4, None), (2, 4, None)], [2, 0, 2, 2])
-    assert crossing.head_of(2, 4) is None
-    assert brackets(crossing) == "(X[b] (T a) (T b) (X (T c) (T d)))\n"
-    assert brackets(Analysis(["a)", "b"], [(0, 2, None)], [0, 1])) == "(X[a-RRB-] (T a-RRB-) (T b))\n"
+    tree = Tree(list("abcd"), [(0, 4, "NT1"), (2, 4, "NT0"), (0, 2, "NT0")], [2, 0, 2, 3])
+    assert {(node.i, node.j): node.head for node in tree.nodes()} == {
+        **{(i, i + 1): i for i in range(4)},
+        (0, 4): 1,
+        (2, 4): 2,
+        (0, 2): 1,
+    }
+    crossing = Tree(list("abcd"), [(0, 4, None), (2, 4, None)], [2, 0, 2, 2])
+    assert crossing.nodes()[-2].head is None
+    assert crossing.brackets == "(X[b] (T a) (T b) (X (T c) (T d)))"
+    assert Tree(["a)", "b"], [(0, 2, None)], [0, 1]).brackets == "(X[a-RRB-] (T a-RRB-) (T b))"
 
 
-def random_analysis(l, seed):
+def random_tree(l, seed):
     """A random binary tree with consistent heads."""
     choose = random.Random(seed)
     spans = random_branching(l, choose)
@@ -33,21 +36,21 @@ def random_analysis(l, seed):
         p, q = choose.sample([top[i, k], top[k, j]], 2)
         heads[q], top[i, j] = p + 1, p
     words = ["".join(choose.choices("abcmiWÄ", k=choose.randint(1, 12))) for _ in range(l)]
-    return Analysis(words, [(i, j, choose.randrange(30)) for i, j in spans], heads)
+    return Tree(words, [(i, j, f"NT{choose.randrange(30)}") for i, j in spans], heads)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_of_a_picture_do_not_run_into_each_other(seed):
-    analysis = random_analysis(3 + 3 * seed, seed)
-    picture = draw([analysis])
+    tree = random_tree(3 + 3 * seed, seed)
+    picture = draw([tree])
     words = [text for text in picture.texts if text.size == WORD]
-    assert [text.string for text in words] == analysis.words
+    assert [text.string for text in words] == tree.words
     boxes = [(t.x - text_width(t.string, t.size) / 2, t.x + text_width(t.string, t.size) / 2) for t in words]
     assert all(a[1] + 5 < b[0] for a, b in pairwise(boxes))
     assert boxes[0][0] > 0
     assert boxes[-1][1] < picture.width
     arcs = [stroke for stroke in picture.strokes if stroke.arrow]
-    assert len(arcs) == len(analysis.words)
+    assert len(arcs) == len(tree.words)
     level = [(y, *sorted((a, b))) for s in arcs for (a, y), (b, y2) in pairwise(s.points) if y == y2]
     upright = [(a, *sorted((y, y2))) for s in arcs for (a, y), (b, y2) in pairwise(s.points) if a == b]
     assert len(level) == len(arcs) - 1
@@ -62,14 +65,14 @@ def test_lines_of_a_picture_do_not_run_into_each_other(seed):
     by_y = {}
     for (y, _), ends in bars.items():
         by_y.setdefault(y, []).append((min(ends), max(ends)))
-    assert sum(map(len, by_y.values())) == len(analysis.spans)
+    assert sum(map(len, by_y.values())) == len(tree.spans)
     for ends in by_y.values():
         assert all(a[1] < b[0] for a, b in pairwise(sorted(ends)))
     assert max(y for stroke in picture.strokes for _, y in stroke.points) < picture.height
 
 
 def test_blue_leads_from_the_top_to_the_head_word():
-    picture = draw([Analysis(["dogs", "bark", "loudly"], [(0, 3, 1), (1, 3, 0)], [2, 0, 2])])
+    picture = draw([Tree(["dogs", "bark", "loudly"], [(0, 3, "NT1"), (1, 3, "NT0")], [2, 0, 2])])
     bark = next(text for text in picture.texts if text.string == "bark")
     blue = [s.points for s in picture.strokes if s.colour == BLUE and not s.arrow]
     assert len(blue) == 2

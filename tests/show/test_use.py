@@ -16,7 +16,7 @@ from nbl.compare import bootstrap_interval, compare
 from nbl.corpus.conllx import read_conllx
 from nbl.corpus.treebank import parse_trees
 from nbl.drawing import draw, png, svg
-from nbl.formats import Analysis
+from nbl.formats import Tree
 from nbl.models import load
 from nbl.predictions import Prediction
 from nbl.sentence import Sentence, Span
@@ -113,7 +113,7 @@ def test_parse_reads_standard_input(run, text):
     assert lines_of("parse", run, stdin=TEXT.encode().rstrip(b"\n")) == expected
     code, out, err = call("parse", run, stdin=b"")
     assert (code, out) == (2, "")
-    assert err == "nbl: standard input is empty: one sentence a line is expected\n"
+    assert err == "nbl: standard input is empty: one sentence per line is expected\n"
 
 
 def test_grammar_without_heads(folder, corpus, text):
@@ -189,7 +189,7 @@ def test_png_has_twice_the_size_and_the_same_bytes_again(run, text, tmp_path):
         assert call("parse", run, text, "--format", "png", "--out", tmp_path / name)[0] == 0
     data = (tmp_path / "a.png").read_bytes()
     assert (tmp_path / "b.png").read_bytes() == data
-    picture = draw([Analysis(["我们", "$x$"], [(0, 2, None)], None)])
+    picture = draw([Tree(["我们", "$x$"], [(0, 2, None)], None)])
     width, height = (int.from_bytes(png(picture)[k : k + 4], "big") for k in (16, 20))
     assert abs(width - 2 * picture.width) <= 1
     assert abs(height - 2 * picture.height) <= 1
