@@ -65,9 +65,9 @@ class Model:
 
 _Z = {"z_dim": 64, "h_dim": 512, "w_dim": 512}
 MODELS = {
-    "npcfg": Model("N-PCFG", "npcfg", "NPCFG", {"NT": 30, "dim": 256}, released_NT=30),
+    "npcfg": Model("N-PCFG", "pcfg", "NPCFG", {"NT": 30, "dim": 256}, released_NT=30),
     "cpcfg": Model(
-        *("C-PCFG", "cpcfg", "CPCFG", {"NT": 30, "dim": 256} | _Z),
+        *("C-PCFG", "pcfg", "CPCFG", {"NT": 30, "dim": 256} | _Z),
         compound=True,
         released_NT=30,
         training={"curriculum": 30},

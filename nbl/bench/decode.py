@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from nbl.bench.measure import interleaved, peak_memory, require_agreement
-from nbl.bench.random_rules import random_rules, single
-from nbl.decode import DECODERS, Parse, decode
+from nbl.decode import DECODERS, Parse
+from nbl.families import decode
 from nbl.inside import naive
 from nbl.rules import DenseRules
+from nbl.testing import random_rules, single
 
 GRAMMARS: dict[str, dict[str, Any]] = {
     "N-PCFG 30/60": {"grammar": "pcfg", "NT": 30, "PT": 60, "H": 1},

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nbl import native
 from nbl.bench.measure import interleaved, peak_memory, require_agreement, sgemm, sgemm_rate
-from nbl.bench.random_rules import detached, random_rules, single
 from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
+from nbl.testing import detached, random_rules, single
 
 D_H = 300
 MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from nbl import native
 from nbl.errors import UserError
-from nbl.products import multiply
+from nbl.native.networks import multiply
 
 Key = TypeVar("Key", bound=Hashable)
 SGEMM_SIZE = 1024

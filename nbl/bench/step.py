@@ -28,7 +28,8 @@ from nbl.bench.measure import (
     sgemm_rate,
     stream,
 )
-from nbl.inside import inside, naive
+from nbl.families import inside
+from nbl.inside import naive
 from nbl.models import build
 from nbl.models.base import CompoundGrammar, Grammar
 from nbl.rules import Rules

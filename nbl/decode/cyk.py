@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nbl.decode import Parse
 from nbl.decode.cyk_bilexical import BilexicalSentence, contracted_blocks
 from nbl.decode.cyk_lexical import LexicalSentence
-from nbl.decode.parse import Parse
 from nbl.rules import BilexicalRules, LexicalRules
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nbl import native
 from nbl.decode.maxplus import maxplus_
-from nbl.inside.mirror import finite
+from nbl.inside.spans import finite
 from nbl.rules import LEFT, RIGHT, BilexicalRules
 
 PAIRS = 32  # pairs of words whose rules are contracted at a time: bounds memory

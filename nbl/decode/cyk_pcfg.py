@@ -18,10 +18,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from nbl.decode import Parse
 from nbl.decode.maxplus import maxplus_
-from nbl.decode.parse import Parse
-from nbl.inside.pcfg import SpanTable
-from nbl.products import matmul
+from nbl.inside.spans import SpanTable
+from nbl.native.networks import matmul
 from nbl.rules import PCFGRules, RankRules
 
 # (B, C), of which one is a symbol and the other a slice -> log p(A -> B C), [symbols of the slice, A]

@@ -1,23 +1,15 @@
-"""Inside algorithms: one module a grammar, all with the same two functions, chosen by the type of the rules."""
+"""Inside algorithms: one package per kind of rules."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 
-from nbl.inside import bilexical, lexical, pcfg, rank
-from nbl.inside.marginals import Marginals
-from nbl.rules import BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules, check_lengths
 
-_MODULES = {PCFGRules: pcfg, RankRules: rank, LexicalRules: lexical, BilexicalRules: bilexical}
+class Marginals(NamedTuple):
+    """Posteriors given the sentence, for a batch right-padded to l words; padding holds 0."""
 
-
-def inside(rules: Rules, lengths: Tensor) -> Tensor:
-    """log p(w) of each sentence, [b], differentiable with respect to the rules; lengths [b], each at least 2."""
-    check_lengths(rules, lengths)
-    return _MODULES[type(rules)].inside(rules, lengths)
-
-
-def marginals(rules: Rules, lengths: Tensor) -> Marginals:
-    """Posteriors of spans, and of arcs for lexicalised grammars."""
-    check_lengths(rules, lengths)
-    return _MODULES[type(rules)].marginals(rules, lengths)
+    log_prob: Tensor  # [b]   log p(w)
+    spans: Tensor  # [b, i, j]   i, j fence posts 0..l; p(words[i:j] is a constituent), width >= 2
+    arcs: Tensor | None  # [b, h, q]   h in 0..l, 0 the root: p(word h-1 governs word q); None: no heads

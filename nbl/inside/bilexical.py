@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nbl import native
-from nbl.inside import bilexical_native, bilexical_torch
+from nbl.inside import Marginals, bilexical_native, bilexical_torch
 from nbl.inside.bilexical_torch import SHARED, Solution, Tables
-from nbl.inside.marginals import Marginals
 from nbl.rules import BilexicalRules
 
 LOGS = ("H_Aw", "w_H")  # the large tables: their exponentials are no part of autograd's graph, which saves two passes

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nbl.inside.mirror import finite, mirrored, normalised
+from nbl.inside.spans import finite, mirrored, normalised
 from nbl.rules import LEFT, RIGHT, DenseRules
 
 

@@ -1,6 +1,6 @@
 """Inside algorithm and posteriors of the NL-PCFG (Eq. inside_zhu).
 
-The chart holds each sentence and its mirror image (`nbl.inside.mirror`), so that only LEFT-headed rules
+The chart holds each sentence and its mirror image (`nbl.inside.spans`), so that only LEFT-headed rules
 are written down. With span [i, j) and head p,
 
     s[i, j, p, A] = sum_k sum_B,C  s[i, k, p, B]  p(B, C, LEFT | A, w_p)  closed[k, j, C]
@@ -29,10 +29,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbl.inside import lexical_native
+from nbl.inside import Marginals, lexical_native
 from nbl.inside.lexical_rules import ChartRules, chart_rules
-from nbl.inside.marginals import Marginals
-from nbl.inside.mirror import finite, joined, mirrored, normalised
+from nbl.inside.spans import finite, joined, mirrored, normalised
 from nbl.native import load
 from nbl.rules import LexicalRules
 

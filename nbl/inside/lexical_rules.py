@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbl.inside.mirror import finite, mirrored
+from nbl.inside.spans import finite, mirrored
 from nbl.rules import LEFT, RIGHT, LexicalRules
 
 

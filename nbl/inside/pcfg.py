@@ -27,41 +27,13 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from nbl.inside import pcfg_native
-from nbl.inside.marginals import Marginals
+from nbl.inside import Marginals, pcfg_native
+from nbl.inside.spans import SpanTable
 from nbl.rules import PCFGRules, RankRules
 
 SCALE = 40.0  # the largest value of a cell is about 2^SCALE: two cells' product cannot overflow in
 # float32, and values far smaller than a cell's largest do not vanish
 IMPOSSIBLE = -(2.0**20)  # the exponent of a cell that is all 0: below any other
-
-
-class SpanTable:
-    """Values of all spans, kept twice so that all splits of all spans of a width are two slices.
-
-    starting[i, b, k] and ending[j, b, l - k] both hold the value of the span of width k from i to j.
-    """
-
-    def __init__(self, like: Tensor, l: int, b: int, *size: int) -> None:
-        self.l = l
-        self.starting = like.new_zeros(l + 1, b, l + 1, *size)
-        self.ending = like.new_zeros(l + 1, b, l + 1, *size)
-
-    def __getitem__(self, width: int) -> Tensor:
-        """[n, b, ...]: the spans of a width."""
-        return self.starting[: self.l - width + 1, :, width]
-
-    def __setitem__(self, width: int, value: Tensor) -> None:
-        self.starting[: self.l - width + 1, :, width] = value
-        self.ending[width:, :, self.l - width] = value
-
-    def left(self, width: int, least: int = 1) -> Tensor:
-        """[n, b, k, ...]: the left parts of the spans of a width, both parts of `least` words or more."""
-        return self.starting[: self.l - width + 1, :, least : width - least + 1]
-
-    def right(self, width: int, least: int = 1) -> Tensor:
-        """[n, b, k, ...]: the right parts, in the order of `left`."""
-        return self.ending[width:, :, self.l - width + least : self.l - least + 1]
 
 
 def split_weights(exponents: SpanTable, width: int) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from nbl import native
-from nbl.inside.marginals import Marginals
+from nbl.inside import Marginals
 from nbl.rules import PCFGRules, RankRules, check_lengths
 
 KERNELS = {PCFGRules: "pcfg", RankRules: "rank"}

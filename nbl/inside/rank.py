@@ -18,8 +18,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nbl.inside.marginals import Marginals
-from nbl.inside.pcfg import Chart, SpanTable, log_prob, rescale, span_marginals, split_weights
+from nbl.inside import Marginals
+from nbl.inside.pcfg import Chart, log_prob, rescale, span_marginals, split_weights
+from nbl.inside.spans import SpanTable
 from nbl.rules import RankRules
 
 

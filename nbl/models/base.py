@@ -6,11 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nbl.decode import decode
-from nbl.decode.parse import Parse
-from nbl.inside import inside
-from nbl.models.lstm import LSTM
-from nbl.models.parts import table
+from nbl.decode import Parse
+from nbl.families import decode, inside
+from nbl.models.layers import LSTM, table
 from nbl.rules import Rules
 
 

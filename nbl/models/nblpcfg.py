@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nbl.models.base import Grammar
-from nbl.models.parts import JoinedLinear, Network, Residual, table
-from nbl.models.softmax import Softmax, tied
+from nbl.models.layers import JoinedLinear, Network, Residual, Softmax, table, tied
 from nbl.rules import BilexicalRules
 
 

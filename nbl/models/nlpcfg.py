@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nbl.models.base import CompoundGrammar, InferenceNetwork
-from nbl.models.parts import JoinedLinear, Network, table
-from nbl.models.softmax import Softmax
+from nbl.models.layers import JoinedLinear, Network, Softmax, table
 from nbl.rules import LexicalRules
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from nbl.models.base import CompoundGrammar, InferenceNetwork
-from nbl.models.parts import JoinedLinear, Network, table
-from nbl.models.softmax import Softmax
+from nbl.models.layers import JoinedLinear, Network, Softmax, table
 from nbl.rules import PCFGRules
 
 
@@ -29,3 +28,17 @@ class NeuralPCFG(CompoundGrammar):
             logp_BC_A=self.p_BC_A(self.u_A, z).log_softmax(-1).unflatten(-1, (self.S, self.S)),
             logp_w_T=self.p_w_T.at(words, self.u_T, z),
         )
+
+
+class NPCFG(NeuralPCFG):
+    """N-PCFG: p(A|S), p(B, C|A) and p(w|T)."""
+
+    def __init__(self, vocab_size: int, *, NT: int, PT: int, dim: int):
+        super().__init__(vocab_size, None, NT, PT, dim)
+
+
+class CPCFG(NeuralPCFG):
+    """C-PCFG: p(A|S, z), p(B, C|A, z) and p(w|T, z)."""
+
+    def __init__(self, vocab_size: int, *, NT: int, PT: int, dim: int, z_dim: int, h_dim: int, w_dim: int):
+        super().__init__(vocab_size, InferenceNetwork(vocab_size, z_dim, h_dim, w_dim), NT, PT, dim)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from nbl.models.base import Grammar
-from nbl.models.parts import Network, table
-from nbl.models.softmax import Softmax
-from nbl.products import Linear
+from nbl.models.layers import Linear, Network, Softmax, table
 from nbl.rules import RankRules
 
 

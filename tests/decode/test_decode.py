@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nbl import native
-from nbl.bench.random_rules import BINDINGS, GRAMMARS, random_rules, single
-from nbl.decode import DECODERS, Parse, decode
+from nbl.decode import DECODERS, Parse
 from nbl.decode.cyk_bilexical import BilexicalSentence, _rules_torch, contracted_blocks
-from nbl.decode.eisner import eisner
 from nbl.decode.maxplus import _maxplus_torch, maxplus_
-from nbl.decode.mbr import best_bracketings, mbr
+from nbl.decode.mbr import best_bracketings, eisner, mbr
 from nbl.errors import UserError
+from nbl.families import decode
 from nbl.inside import lexical, naive
 from nbl.rules import DenseRules
+from nbl.testing import BINDINGS, GRAMMARS, random_rules, single
 
 LEXICALISED = ("lexical", "compound-lexical", *BINDINGS)
 SIZES = [(2, 3, 3), (3, 2, 2), (3, 3, 1), (4, 2, 1), (4, 1, 2), (5, 1, 1)]  # l, NT, PT: few trees

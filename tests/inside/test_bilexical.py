@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbl import native
-from nbl.bench.random_rules import BINDINGS, count_rules, detached, random_rules, single
 from nbl.inside import bilexical, naive
 from nbl.rules import BilexicalRules
+from nbl.testing import BINDINGS, count_rules, detached, random_rules, single
 
 
 @pytest.fixture(autouse=True)

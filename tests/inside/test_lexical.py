@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nbl import native
-from nbl.bench.random_rules import GRAMMARS, count_rules, detached, random_rules, single
-from nbl.inside import eisner_satta, lexical, lexical_native, naive
-from nbl.inside.marginals import Marginals
+from nbl.inside import Marginals, eisner_satta, lexical, lexical_native, naive
 from nbl.rules import LexicalRules
+from nbl.testing import GRAMMARS, count_rules, detached, random_rules, single
 
 LEXICAL = ("lexical", "compound-lexical")
 SHARED = ("logp_A_S", "parent_C")  # the factors without an axis of positions

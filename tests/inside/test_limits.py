@@ -10,12 +10,13 @@ from tiny_models import COMPOUND, SIMPLE, TINY, tiny
 from torch.overrides import TorchFunctionMode
 
 from nbl import models
-from nbl.bench.random_rules import GRAMMARS, detached, random_rules, single
-from nbl.decode import DECODERS, decode
-from nbl.inside import bilexical, inside, lexical, marginals, naive, pcfg, rank
+from nbl.decode import DECODERS
+from nbl.families import decode, inside, marginals
+from nbl.inside import bilexical, lexical, naive, pcfg, rank
 from nbl.rules import logsum_of_pairs
 from nbl.run import Adam
 from nbl.settings import BINDINGS
+from nbl.testing import GRAMMARS, detached, random_rules, single
 from nbl.train import clipped_step
 
 TORCH_ONLY = {"allow_native": False}

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from nbl import native
-from nbl.bench.random_rules import random_rules, single
-from nbl.decode import decode
+from nbl.families import decode
 from nbl.inside import bilexical, lexical, naive
+from nbl.testing import random_rules, single
 
 
 class Problem(ctypes.Structure):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nbl import native
-from nbl.bench.random_rules import count_rules, detached, random_rules, single
 from nbl.decode.cyk_pcfg import cyk
 from nbl.inside import naive, pcfg, rank
 from nbl.rules import LEFT, RIGHT, DenseRules, PCFGRules, RankRules
+from nbl.testing import count_rules, detached, random_rules, single
 
 GRAMMARS = {"pcfg": pcfg, "compound-pcfg": pcfg, "rank": rank}
 each_grammar = pytest.mark.parametrize("grammar", GRAMMARS)

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbl import native, products
-from nbl.models import softmax
-from nbl.models.lstm import LSTM
-from nbl.models.softmax import log_softmax_at
+from nbl import native
+from nbl.models.layers import LSTM
+from nbl.native import networks
+from nbl.native.networks import log_softmax_at
 
 SIZES = st.sampled_from((1, 2, 5, 7, 17, 33, 64, 97, 130))
 LARGE = st.sampled_from((1, 3, 31, 32, 256, 257, 300, 513, 530))  # beyond a panel, its depth, a block of columns
@@ -20,7 +20,7 @@ TOLERANCE = {torch.float64: {"rtol": 1e-11, "atol": 1e-11}, torch.float32: {"rto
 def _native_and_unwritten_memory_is_nan(monkeypatch):
     if native.load("networks", torch.float64) is None:
         pytest.skip("no C++ compiler")
-    monkeypatch.setattr(products, "SMALL", 0)
+    monkeypatch.setattr(networks, "SMALL", 0)
     torch.use_deterministic_algorithms(True)
     native.free_scratch.clear()
     yield
@@ -49,7 +49,7 @@ def test_a_linear_layer_is_torchs(rows, width, out, dtype, with_bias):
         randn(*shape, seed=seed, dtype=dtype) for seed, shape in enumerate(((rows, 2, width), (out, width), (out,)))
     )
     inputs = (x, weight, bias) if with_bias else (x, weight)
-    ours = with_gradients(products.linear(*inputs), inputs)
+    ours = with_gradients(networks.linear(*inputs), inputs)
     theirs = with_gradients(F.linear(*(tensor.double() for tensor in inputs)).to(dtype), inputs)
     assert_same(ours, theirs, {name: value * width for name, value in TOLERANCE[dtype].items()})
 
@@ -57,18 +57,18 @@ def test_a_linear_layer_is_torchs(rows, width, out, dtype, with_bias):
 def test_any_strides_are_multiplied():
     x, weight = randn(40, 70, seed=0), randn(50, 90, seed=1)
     expected = x.T[::2, 3:] @ weight.T[:37, ::3]
-    torch.testing.assert_close(products.matmul(x.T[::2, 3:], weight.T[:37, ::3]), expected)
+    torch.testing.assert_close(networks.matmul(x.T[::2, 3:], weight.T[:37, ::3]), expected)
     inputs = (x, weight)
-    ours = with_gradients(products.matmul(x.T[:, :40].T[:, :50], weight), inputs)
+    ours = with_gradients(networks.matmul(x.T[:, :40].T[:, :50], weight), inputs)
     assert_same(ours, with_gradients(x[:, :50] @ weight, inputs), TOLERANCE[torch.float64])
 
 
 def test_small_products_and_other_types_are_torchs(monkeypatch):
     x, weight = torch.ones(2, 3, dtype=torch.bfloat16), torch.ones(4, 3, dtype=torch.bfloat16)
-    torch.testing.assert_close(products.linear(x, weight), F.linear(x, weight))
-    monkeypatch.setattr(products, "SMALL", 10**9)
-    monkeypatch.setattr(products, "multiply", None)  # would be an error
-    torch.testing.assert_close(products.matmul(x.float(), weight.T.float()), (x @ weight.T).float())
+    torch.testing.assert_close(networks.linear(x, weight), F.linear(x, weight))
+    monkeypatch.setattr(networks, "SMALL", 10**9)
+    monkeypatch.setattr(networks, "multiply", None)  # would be an error
+    torch.testing.assert_close(networks.matmul(x.float(), weight.T.float()), (x @ weight.T).float())
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,7 +120,7 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype):
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             logp = log_softmax_at(x, weight, bias, y)
-            layer = products.linear(x, weight, bias)
+            layer = networks.linear(x, weight, bias)
             results.append((logp, layer, *torch.autograd.grad(layer.sum(), (x, weight))))
     finally:
         torch.set_num_threads(before)
@@ -135,7 +135,7 @@ def test_without_a_gradient_no_probabilities_are_kept():
         y = torch.tensor([[3, 499]])
         found = log_softmax_at(x, weight, None, y)
     torch.testing.assert_close(found, F.linear(x, weight).log_softmax(-1)[..., [3, 499]].mT)
-    assert softmax.NATIVE_BLOCK < 500
+    assert networks.NATIVE_BLOCK < 500
 
 
 @pytest.mark.parametrize(("b", "l", "width", "h"), [(1, 1, 3, 1), (3, 4, 5, 7), (8, 3, 17, 33), (2, 9, 300, 270)])

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbl.models.parts import JoinedLinear
-from nbl.models.softmax import log_softmax_at
+from nbl.models.layers import JoinedLinear
+from nbl.native.networks import log_softmax_at
 from nbl.rules import logsum_of_pairs
 
 
@@ -28,7 +28,7 @@ def test_log_softmax_at_is_log_softmax_and_gather(g, r, V, n, with_bias, block, 
     y = torch.randint(V, (g, n), generator=generator)  # with repetitions
     upstream = torch.randn(g, n, r, generator=generator, dtype=torch.float64)
     inputs = (x, weight, bias) if with_bias else (x, weight)
-    with mock.patch("nbl.models.softmax.BLOCK", block):  # one to three blocks
+    with mock.patch("nbl.native.networks.BLOCK", block):  # one to three blocks
         ours = log_softmax_at(x, weight, bias if with_bias else None, y)
     logp = F.linear(x, weight, bias if with_bias else None).log_softmax(-1)
     expected = torch.stack([logp[k][:, y[k]].T for k in range(g)])

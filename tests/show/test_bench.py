@@ -17,8 +17,8 @@ from nbl.bench import against, decode, floor, inside, measure, step, summary
 from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, compare, feasible
 from nbl.bench.measure import PRODUCTS, interleaved, peak_memory
 from nbl.commands.bench import MEASUREMENTS, Part, _cases, _csv, bench
-from nbl.decode import decode as right_decode
 from nbl.errors import UserError
+from nbl.families import decode as right_decode
 from nbl.inside import bilexical
 from nbl.models import build
 

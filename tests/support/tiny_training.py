@@ -8,7 +8,7 @@ from torch import nn
 
 from nbl.config import make_config
 from nbl.corpus.folder import Raw, Source, read_corpus, write_corpus
-from nbl.decode.parse import Parse
+from nbl.decode import Parse
 from nbl.sentence import Sentence, Span
 from nbl.train import Progress, train
 

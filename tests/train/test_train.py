@@ -25,7 +25,7 @@ from nbl import models
 from nbl.commands.train import Bar
 from nbl.commands.train import train as train_command
 from nbl.corpus.batches import shuffled_batches
-from nbl.decode.parse import Parse
+from nbl.decode import Parse
 from nbl.run import Run, read_history
 from nbl.train import clipped_step, train
 
