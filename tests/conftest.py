@@ -4,7 +4,7 @@ import pytest
 from tiny_training import Unigram, made_up
 
 import nbl.run
-from nbl.corpus import nltk_sample
+from nbl.corpus import sources
 from nbl.corpus.treebank import Tree, parse_trees
 
 
@@ -14,10 +14,10 @@ def sample_trees() -> list[tuple[str, int, Tree]]:
 
     It is looked for where NLTK looks, the folders of NLTK_DATA among them, but not downloaded.
     """
-    found = nltk_sample.installed()
+    found = sources.installed_sample()
     if found is None:
         pytest.skip("no treebank sample: run `python -m nltk.downloader treebank` or set NLTK_DATA")
-    files = nltk_sample.read_files(found)
+    files = sources.read_sample(found)
     return [
         (stem, index, tree)
         for stem, text in files.items()

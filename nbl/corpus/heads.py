@@ -35,7 +35,12 @@ class HeadScheme(Protocol):
 
 
 class Stanford:
-    """Basic Stanford Dependencies, as CoreNLP 4.5 converts them."""
+    """Basic Stanford Dependencies, as CoreNLP 4.5 converts them.
+
+    >>> from nbl.corpus.treebank import parse_trees
+    >>> Stanford().heads(next(parse_trees("(S (NP (PRP it)) (VP (VBZ is) (ADJP (JJ red))) (. .))")))
+    [3, 3, 0]
+    """
 
     name = "stanford"
     table = TABLE
@@ -121,17 +126,6 @@ def _is_determiner(node: Node) -> bool:
 
 
 SCHEMES: dict[str, HeadScheme] = {scheme.name: scheme for scheme in (Stanford(), FunctionHeads())}
-
-
-def stanford_heads(tree: Tree) -> list[int]:
-    """The basic Stanford Dependencies of a raw treebank tree, over the words that cleaning keeps.
-
-    >>> from nbl.corpus.treebank import parse_trees
-    >>> tree = next(parse_trees("(S (NP (PRP it)) (VP (VBZ is) (ADJP (JJ red))) (. .))"))
-    >>> stanford_heads(tree)
-    [3, 3, 0]
-    """
-    return SCHEMES["stanford"].heads(tree)
 
 
 def keep_words(heads: Sequence[int], kept: Sequence[bool]) -> list[int]:

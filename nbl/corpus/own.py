@@ -1,6 +1,6 @@
 """A user's own files: bracketed trees or plain text as a corpus, and gold heads from CoNLL-X files.
 
-A file may be given to one part of the corpus, as `train=FILE`, `dev=FILE` or `test=FILE`. If none is,
+A file may be assigned to a part of the corpus, as `train=FILE`, `dev=FILE` or `test=FILE`. If none is,
 the sentences are cut in their order: the first 80 % train, then 10 % dev, the last 10 % test.
 """
 
@@ -18,11 +18,11 @@ from nbl.corpus.text import tokenise
 from nbl.corpus.treebank import parse_trees
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.sentence import CONLLX_SCHEME, MAX_LENGTH, SPLITS, Sentence
+from nbl.sentence import CONLLX_SCHEME, SPLITS, Sentence
 
 
 def own_source(trees: Sequence[str], texts: Sequence[str]) -> Source:
-    """Read the files that --trees and --text name, each as [PART=]FILE."""
+    """The corpus in the files that --trees and --text name, each as [PART=]FILE."""
     named = [(*_part_and_path(argument), _tree_raws) for argument in trees]
     named += [(*_part_and_path(argument), _text_raws) for argument in texts]
     names = _names([path for _, path, _ in named])
@@ -42,7 +42,7 @@ def own_source(trees: Sequence[str], texts: Sequence[str]) -> Source:
 
 
 def attach_heads(source: Source, arguments: Sequence[str]) -> None:
-    """Give each sentence the heads that the CoNLL-X files [PART=]FILE have for it, in the same order.
+    """Give each sentence its heads in the CoNLL-X files [PART=]FILE, which have the same sentences in order.
 
     A file without a part holds all sentences: train, then dev, then test.
     """
@@ -71,7 +71,7 @@ def _part_and_path(argument: str) -> tuple[str, Path]:
 
 
 def _names(paths: Sequence[Path]) -> dict[Path, str]:
-    """What sentence ids begin with: the file's name, or its path where files of one name lie in several folders."""
+    """What sentence ids begin with: the file's stem, or its path if files in several folders share the stem."""
     stems = Counter(path.stem for path in set(paths))
     return {path: path.stem if stems[path.stem] == 1 else path.as_posix() for path in paths}
 
@@ -81,7 +81,7 @@ def _tree_raws(text: str, path: Path, name: str) -> list[Raw]:
 
 
 def _text_raws(text: str, path: Path, name: str) -> list[Raw]:
-    """One sentence a line."""
+    """One sentence per line."""
     raws = []
     for number, line in enumerate(text.rstrip("\n").split("\n")):
         try:
@@ -89,10 +89,6 @@ def _text_raws(text: str, path: Path, name: str) -> list[Raw]:
         except UserError as error:
             raise UserError(f"{path}, line {number + 1}: {error}") from error
         words = [token.form for token in tokens if token.is_word]
-        if len(words) > MAX_LENGTH:
-            raise UserError(
-                f"{path}, line {number + 1}: {len(words)} words in a sentence (at most {MAX_LENGTH}); divide it"
-            )
         leaves = [("NN" if token.is_word else ".", token.form) for token in tokens]
         raws.append(Raw(Sentence(f"{name}.{number}", words), leaves))
     return raws

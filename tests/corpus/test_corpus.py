@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from nbl.corpus import nltk_sample, sources
+from nbl.corpus import sources
 from nbl.corpus.folder import Raw, Source, Vocabulary, read_corpus, read_sentences, write_corpus, write_sentences
 from nbl.corpus.own import attach_heads, own_source
 from nbl.corpus.text import tokenise
@@ -248,7 +248,7 @@ def test_lines_that_are_no_sentences():
 
 def fake_sample(folder):
     folder.mkdir(parents=True)
-    for stem in nltk_sample.STEMS:
+    for stem in sources.SAMPLE_STEMS:
         trees_file(folder / f"{stem}.mrg", 2)
     return folder
 
@@ -256,7 +256,7 @@ def fake_sample(folder):
 def test_the_sample_is_found_as_folder_zip_or_data_folder(tmp_path, monkeypatch):
     folder = fake_sample(tmp_path / "data" / "corpora" / "treebank" / "combined")
     with zipfile.ZipFile(tmp_path / "treebank.zip", "w") as archive:
-        for stem in nltk_sample.STEMS:
+        for stem in sources.SAMPLE_STEMS:
             archive.write(folder / f"{stem}.mrg", f"treebank/combined/{stem}.mrg")
     found = [sources.sample_source(path) for path in (folder, tmp_path / "data", tmp_path / "treebank.zip", tmp_path)]
     monkeypatch.setattr("nltk.data.path", [str(tmp_path / "data")])
@@ -297,7 +297,7 @@ def test_an_incomplete_or_swollen_sample_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"not NLTK's complete treebank sample: .*wsj_0099"):
         sources.sample_source(folder)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for stem in nltk_sample.STEMS:
+        for stem in sources.SAMPLE_STEMS:
             archive.writestr(f"treebank/combined/{stem}.mrg", " " * 2_000_000)
     with pytest.raises(UserError, match=r"unpacks to 2000000 bytes"):
         sources.sample_source(tmp_path / "bomb.zip")
@@ -377,6 +377,13 @@ def test_wsj_sections_that_are_missing(fake_wsj):
 
 
 # --- the open text
+
+
+def test_the_open_corpus_needs_the_sample_it_was_aligned_with(tmp_path, monkeypatch):
+    monkeypatch.setattr("nltk.data.path", [str(fake_sample(tmp_path / "combined"))])
+    monkeypatch.setattr(sources.text, "read_open_text", lambda path: {})
+    with pytest.raises(UserError, match=r"sample is not the expected one \(its sha256 begins"):
+        sources.open_source()
 
 
 def test_the_open_corpus(sample_trees, tmp_path):

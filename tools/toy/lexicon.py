@@ -1,4 +1,4 @@
-"""The toy grammar's words, as data for `nbl.corpus.toy_notation`.
+"""The toy grammar's words, as data for `tools.toy.notation`.
 
 A line is `class paradigm words : properties`, where a word may list irregular forms: a noun its plural,
 a verb its past, participle and gerund. A property is a trait that rules ask for, or `relation=classes`,

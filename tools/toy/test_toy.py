@@ -1,5 +1,6 @@
 """The embedded corpus: its sampler, its heads and its exact probabilities."""
 
+import gzip
 import math
 import random
 import re
@@ -8,14 +9,16 @@ from hashlib import sha256
 
 import pytest
 
-from nbl.corpus import toy
 from nbl.corpus.clean import spans_of, words_of
-from nbl.corpus.heads import stanford_heads
-from nbl.corpus.toy_chart import length_probabilities, string_probability
-from nbl.corpus.toy_grammar import Grammar
-from nbl.corpus.toy_notation import Slot
+from nbl.corpus.heads import SCHEMES
 from nbl.corpus.treebank import parse_trees
 from nbl.metrics import left_branching, mean_sentence_f1, right_branching
+
+from . import corpus as toy
+from .__main__ import FOLDER
+from .chart import length_probabilities, string_probability
+from .grammar import Grammar
+from .notation import Slot
 
 # Recursive and ambiguous: a PP may belong to the verb or to the noun, a comma and two numbers vanish.
 TINY_RULES = """
@@ -85,6 +88,12 @@ def test_corpus_is_the_same_on_every_machine(corpus):
     assert sha256(text.encode()).hexdigest() == "238dabe26abcf7aeb9c3d36cfd0e14a48381e88c38da766a1b45f26ac58ab692"
 
 
+def test_the_package_holds_what_the_generator_makes():
+    trees, known = toy.contents()
+    assert gzip.decompress((FOLDER / "toy.mrg.gz").read_bytes()).decode() == trees
+    assert (FOLDER / "toy.json").read_text() == known
+
+
 def test_seed_and_sizes(corpus):
     small = toy.sample_corpus(sizes=(20, 10, 0))
     assert small == {"train": corpus["train"][:20], "dev": corpus["dev"][:10], "test": []}
@@ -125,7 +134,7 @@ def test_brackets_are_read_and_cleaned_like_a_treebank(corpus):
 def test_grammar_heads_are_stanford_heads(corpus):
     for toy_tree in trees_of(corpus):
         (tree,) = parse_trees(toy_tree.bracket)
-        assert stanford_heads(tree) == toy_tree.heads, toy_tree.bracket
+        assert SCHEMES["stanford"].heads(tree) == toy_tree.heads, toy_tree.bracket
 
 
 def test_trees_branch_both_ways(corpus):

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from nbl.corpus.toy_grammar import Grammar
-from nbl.corpus.toy_notation import Lexeme, Slot
+from .grammar import Grammar
+from .notation import Lexeme, Slot
 
 Ends = Mapping[int, float]  # p(words[i:j]) by j, for a given i; absent = 0
 

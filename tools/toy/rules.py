@@ -1,4 +1,4 @@
-"""The toy grammar's rules, as data for `nbl.corpus.toy_notation`.
+"""The toy grammar's rules, as data for `tools.toy.notation`.
 
 A block opens with a category; each line below it is one rule: a weight, what the head word must have
 (or, with `!`, must not have: a form, a relation or a trait), and a bracket whose leaves are
