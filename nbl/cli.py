@@ -2,114 +2,99 @@
 
 from __future__ import annotations
 
-import ast
+import argparse
 import os
 import re
 import sys
+import textwrap
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
-import typer
-
+from nbl.commands import VERBS, suggestion
 from nbl.errors import UserError
 from nbl.process import keep_freed_memory, share_cores
 
-VERBS = {  # verb -> an example for its help
-    "prepare": "nbl prepare --corpus toy --out results/toy/corpus",
-    "train": "nbl train --corpus-dir results/toy/corpus --model nblpcfg --seed 0 --out runs/nblpcfg/seed0",
-    "evaluate": "nbl evaluate runs/nblpcfg/seed0 --corpus-dir results/toy/corpus --decoder cyk mbr",
-    "parse": "echo 'The dog barks.' | nbl parse runs/nblpcfg/seed0 --decoder cyk --format svg --out dog.svg",
-    "score": "nbl score runs/nblpcfg/seed0 story.txt",
-    "show": "nbl show runs/nblpcfg/seed0 --corpus-dir results/toy/corpus --top 5",
-    "sample": "nbl sample runs/nblpcfg/seed0 -n 10 --seed 0 --max-length 20",
-    "compare": "nbl compare runs/nblpcfg/seed0 runs/nblpcfg/seed1 --corpus-dir results/toy/corpus",
-    "bench": "nbl bench --quick --part inside",
-    "runs": "nbl runs --config corpus=sample tables=[main] seeds=[0]",
-    "collect": "nbl collect --config corpus=toy",
-    "export": "nbl export --config corpus=sample",
-    "page": "nbl page --reference results/reference",
-    "tables": "nbl tables --corpus toy",
-    "check": "nbl check --corpus toy",
-}
-MANY_VALUES = {  # verb -> its options that take all values up to the next option
-    "prepare": {"--trees", "--text", "--heads"},
-    "train": {"--set"},
-    "evaluate": {"--decoder"},
-    "runs": {"--config"},
-    "collect": {"--config"},
-    "export": {"--config"},
-}
+ABOUT = "Grammar induction with neural lexicalised PCFGs: corpora, training, parsing, tables."
+PIPELINE = {"jsonschema", "matplotlib", "pandas", "scipy", "seaborn"}  # modules of the extra of this name
 
 
-def build_app(chosen: str | None) -> typer.Typer:
-    """All verbs; only the chosen one's module is imported: torch takes seconds to start, and few verbs need it."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    app.callback(help="Grammar induction with neural lexicalised PCFGs: corpora, training, parsing, tables.")(
-        lambda: None
-    )
-    for verb, example in VERBS.items():
-        if verb == chosen:
-            command = getattr(import_module(f"nbl.commands.{verb}"), verb)
-            app.command(verb, epilog=f"Example: {example}")(command)
-        else:
-            app.command(verb, help=_summary(verb))(lambda: None)
-    return app
+class Parser(argparse.ArgumentParser):
+    """Mistakes are user errors; help is formatted as it is written."""
+
+    def __init__(self, verb: str):
+        summary, details, example = VERBS[verb].summary, VERBS[verb].details, VERBS[verb].example
+        glued = re.sub(r"(?<= )(-\S+) (?!-)", "\\1\0", example)  # an option and its value stay on one line
+        lines = textwrap.wrap(glued, 74, break_on_hyphens=False, initial_indent="  ", subsequent_indent="    ")
+        super().__init__(
+            f"nbl {verb}",
+            description=f"{textwrap.fill(summary, 78)}\n{details.rstrip()}",
+            epilog="Example:\n" + " \\\n".join(lines).replace("\0", " "),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for names, settings in VERBS[verb].arguments:
+            self.add_argument(*names, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
 
 
-def _summary(verb: str) -> str:
-    """The first line of a verb's help, read without running its module."""
-    module = ast.parse(Path(__file__).with_name("commands").joinpath(f"{verb}.py").read_text(encoding="utf-8"))
-    function = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == verb)
-    return (ast.get_docstring(function) or "").partition("\n")[0]
+def run(arguments: list[str]) -> None:
+    """Run a verb; the first argument names it."""
+    verb, *rest = arguments or ["--help"]
+    if verb in {"-h", "--help"}:
+        print(_help())
+    elif verb == "--version":
+        from importlib.metadata import version  # slower than all of this module
 
-
-def spread(arguments: list[str]) -> list[str]:
-    """Repeat an option that is followed by several values, as the parser wants it.
-
-    >>> spread(["prepare", "--trees", "a", "b", "--out", "c"])
-    ['prepare', '--trees', 'a', '--trees', 'b', '--out', 'c']
-    """
-    result: list[str] = []
-    option = None
-    many_values = MANY_VALUES.get(arguments[0], set()) if arguments else set()
-    for position, argument in enumerate(arguments):
-        if argument.startswith("--"):
-            option = argument if argument in many_values else None
-        elif option is not None and arguments[position - 1] != option:
-            result.append(option)
-        result.append(argument)
-    return result
+        print(f"nbl {version('nbl')}")
+    elif verb not in VERBS:
+        raise UserError(f"there is no verb {verb!r}{suggestion(verb, list(VERBS))} (see nbl --help)")
+    else:
+        parser = Parser(verb)
+        if {"-h", "--help"} & set(rest):
+            return parser.print_help()
+        options, unknown = parser.parse_known_intermixed_args(rest)
+        if unknown:
+            names = [name for argument in VERBS[verb].arguments for name in argument.names]
+            parser.error(f"there is no argument {unknown[0]!r}{suggestion(unknown[0], names)}")
+        module = import_module(f"nbl.commands.{VERBS[verb].module}")
+        getattr(module, verb)(**vars(options))
 
 
 def main() -> None:
     """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130."""
     share_cores()
     keep_freed_memory()
-    arguments = spread(sys.argv[1:])
     try:
-        exit_code = build_app(arguments[0] if arguments else None)(
-            args=arguments or ["--help"], prog_name="nbl", standalone_mode=False
-        )
+        run(sys.argv[1:])
         sys.stdout.flush()
-        sys.exit(exit_code)
-    except typer.TyperException as error:
-        verb = f"{arguments[0]} " if arguments and arguments[0] in VERBS else ""
-        _fail(f"{error.format_message()} (see nbl {verb}--help)", error.exit_code)
     except UserError as error:
-        _fail(str(error), 2)
-    except (MemoryError, RuntimeError) as error:  # torch's are of the second kind
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PIPELINE:
+            raise
+        _fail(f"nbl {sys.argv[1]} needs {package}, which is not installed: pip install 'nbl[pipeline]'")
+    except (MemoryError, RuntimeError) as error:  # torch raises the latter
         reason = str(error).partition("\n")[0]
         if not isinstance(error, MemoryError) and not re.search("allocate|out of memory", reason):
             raise
-        _fail(f"not enough memory ({reason or 'no more is known'}): choose smaller sizes or shorter sentences", 2)
-    except BrokenPipeError:  # whoever read the output has gone, as `head` does: what is left goes nowhere
+        _fail(f"not enough memory ({reason or 'no details'}): choose smaller sizes or shorter sentences")
+    except BrokenPipeError:  # the reader has left, as `head` does: discard the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _fail(message: str, exit_code: int) -> NoReturn:
+def _help() -> str:
+    lines = ["usage: nbl VERB [ARGUMENTS]", "       nbl [-h | --version]", "", *textwrap.wrap(ABOUT, 78), "", "verbs:"]
+    for verb, (_, summary, *_) in VERBS.items():
+        lines += textwrap.wrap(summary, 78, initial_indent=f"  {verb:10}", subsequent_indent=" " * 12)
+    return "\n".join([*lines, "", "nbl VERB --help explains a verb and its arguments."])
+
+
+def _fail(message: str) -> NoReturn:
     print(f"nbl: {message}", file=sys.stderr)
-    sys.exit(exit_code)
+    sys.exit(2)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 SPLITS = ("train", "dev", "test")
 CONLLX_SCHEME = "conllx"  # gold heads that come from a file
+MAX_WORDS = 10_000  # of a vocabulary, unless the user chooses
 MAX_LENGTH = 250  # words: the longest sentence of the Wall Street Journal; charts grow with the cube
 
 

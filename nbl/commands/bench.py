@@ -5,25 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from nbl.bench import against, decode, inside, step, summary
+from nbl.bench import against as checkouts
+from nbl.bench import decode, inside, step, summary
 from nbl.bench.inside import Case
 from nbl.bench.measure import PRODUCTS
-from nbl.commands.common import note
+from nbl.commands import PARTS
+from nbl.commands.common import note, print_json, print_table
 from nbl.errors import UserError
 from nbl.files import write_text
 
-Measurements = Iterator[tuple[str, list[dict[str, Any]]]]  # what was measured, and its rows
+Row = dict[str, Any]
+Measurements = Iterator[tuple[str, list[Row]]]  # what was measured, and its rows
 # Columns that do not fit on a screen. The summary has the machine's rates.
 ONLY_IN_FILES = {
     "step": {"low", "high", "rounds", "gflop", "memory_gbs", *(f"{name}_gflops" for name in PRODUCTS)},
@@ -31,45 +29,21 @@ ONLY_IN_FILES = {
 }
 
 
-class Part(StrEnum):
-    """What there is to measure."""
-
-    inside = "inside"
-    step = "step"
-    decode = "decode"
-
-
 def bench(
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for the csv files.", show_default=False, file_okay=False)
-    ] = None,
-    part: Annotated[list[Part] | None, typer.Option(help="Only this part; may be given several times.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few rounds, for a first look.")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Times each candidate is measured, in turns.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a second measurement of the steps.")] = 2,
-    other: Annotated[
-        Path | None,
-        typer.Option(
-            "--against",
-            metavar="CHECKOUT",
-            help="Time only steps and decoders, in turns with those of another checkout of this project.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")] = False,
+    out: Path | None,
+    parts: Collection[str],
+    quick: bool,
+    rounds: int,
+    threads: int,
+    against: Path | None,
+    as_json: bool,
 ) -> None:
-    """Measure speed and memory, all candidates in turns, and compare.
-
-    What differs from the naive inside algorithm, or from the best of all trees, is not timed. Seconds of inside
-    algorithms and decoders are processor time on one thread. Read ratios: machines differ and are seldom idle.
-    """
     torch.set_num_threads(1)
-    results: dict[str, list[dict[str, Any]]] = {}
-    if other is None:
-        wanted = sorted(set(part or Part), key=list(Part).index)
-        measurements = {str(name): MEASUREMENTS[name](quick, rounds, threads) for name in wanted}
+    results: dict[str, list[Row]] = {}
+    if against is None:
+        measurements = {name: MEASUREMENTS[name](quick, rounds, threads) for name in PARTS if name in (parts or PARTS)}
     else:
-        measurements = {"against": _against(other, set(part or (Part.step, Part.decode)), quick, rounds, threads)}
+        measurements = {"against": _against(against, parts or ("step", "decode"), quick, rounds, threads)}
     for name, measured in measurements.items():
         for what, rows in measured:
             note(f"measured: {what}")
@@ -77,12 +51,16 @@ def bench(
             if out is not None:
                 write_text(out / f"{name}.csv", _csv(results[name]))
     facts = summary.summarise(results)
-    if out is not None and other is None:
+    if out is not None and against is None:
         write_text(out / "summary.json", json.dumps(facts, indent=1) + "\n")
     if as_json:
-        print(json.dumps(results | {"summary": facts}))
-    else:
-        _print(results, facts)
+        return print_json(results | {"summary": facts})
+    for name, rows in results.items():
+        columns = [key for key in _columns(rows) if key not in ONLY_IN_FILES.get(name, ())]
+        cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+        print_table([">" + column.replace("_", "\n") for column in columns], cells, title=name, narrow=True)
+    for name, value in facts.items():
+        print(f"{name}: {_cell(value)}")
 
 
 def _inside(quick: bool, rounds: int, threads: int) -> Measurements:
@@ -106,29 +84,29 @@ def _decode(quick: bool, rounds: int, threads: int) -> Measurements:
         yield f"decoders, {l} words", decode.compare(list(decode.GRAMMARS), l, min(rounds, 3))
 
 
-MEASUREMENTS: dict[Part, Callable[[bool, int, int], Measurements]] = {
-    Part.inside: _inside,
-    Part.step: _step,
-    Part.decode: _decode,
+MEASUREMENTS: dict[str, Callable[[bool, int, int], Measurements]] = {
+    "inside": _inside,
+    "step": _step,
+    "decode": _decode,
 }
 
 
-def _against(other: Path, parts: set[Part], quick: bool, rounds: int, threads: int) -> Measurements:
-    if Part.inside in parts:
+def _against(other: Path, parts: Collection[str], quick: bool, rounds: int, threads: int) -> Measurements:
+    if "inside" in parts:
         raise UserError("--against times steps and decoders: leave out --part inside")
-    with against.both(other) as pair:  # only the code here is checked
+    with checkouts.both(other) as pair:  # only the code here is checked
         note("comparing {here} here with {there} there".format_map(pair.commits))
-        if Part.step in parts:
+        if "step" in parts:
             for name in step.MODELS:
                 step.check(name)
             for count in sorted({1, threads}):
-                rows = pair.compare(against.steps(count, _every(quick)), rounds)
+                rows = pair.compare(checkouts.steps(count, _every(quick)), rounds)
                 yield f"training steps of both checkouts, threads: {count}", rows
-        if Part.decode in parts and pair.have_decoders:
+        if "decode" in parts and pair.have_decoders:
             for name in decode.GRAMMARS:
                 decode.check(name)
-            yield f"decoders of both checkouts, {against.WORDS} words", pair.compare(against.decoders(), rounds)
-        elif Part.decode in parts:
+            yield f"decoders of both checkouts, {checkouts.WORDS} words", pair.compare(checkouts.decoders(), rounds)
+        elif "decode" in parts:
             note(f"the decoders of {other} are not timed: it has no nbl.bench.decode.task")
 
 
@@ -147,28 +125,16 @@ def _cases(quick: bool) -> list[Case]:
     return by_length + by_symbols
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _print(results: dict[str, list[dict[str, Any]]], facts: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    for name, rows in results.items():
-        hidden = ONLY_IN_FILES.get(name, set())
-        columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in hidden]
-        table = Table(title=name, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
-        for column in columns:
-            table.add_column(column.replace("_", "\n"), justify="right")
-        for row in rows:
-            table.add_row(*(_cell(row.get(column)) for column in columns))
-        console.print(table)
-    for name, value in facts.items():
-        console.print(f"{name}: {_cell(value)}", soft_wrap=True)
 
 
 def _cell(value: Any) -> str:

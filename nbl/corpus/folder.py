@@ -20,10 +20,9 @@ from nbl import metrics
 from nbl.corpus.clean import WORD_TAGS
 from nbl.errors import UserError, shorten
 from nbl.files import replacing_files, write_text
-from nbl.sentence import MAX_LENGTH, SPLITS, Sentence, Span, bare_label
+from nbl.sentence import MAX_LENGTH, MAX_WORDS, SPLITS, Sentence, Span, bare_label
 
 UNKNOWN = "<unk>"
-MAX_WORDS = 10_000
 
 
 class Vocabulary:

@@ -303,7 +303,7 @@ def test_log_p_that_is_not_finite_is_refused_by_sentence(run, corpus, folder, mo
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--from-predictions", "--decoder", "mbr"], "leave --decoder out"),
+        (["--from-predictions", "--decoder", "mbr"], "leave out --decoder"),
         (["--from-predictions", "--split", "train"], "has no predictions for train"),
         (["--decoder", "viterbi"], "viterbi"),
         (["--device", "tpu"], "unknown device 'tpu'"),

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from itertools import combinations, permutations, product
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import yaml
 from fake_results import BLEXICAL, IMPLEMENTATIONS, SIZES, fake_params, write_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_runs import call
 
-from nbl import cli
 from nbl.bench.summary import exponent
 from nbl.paper import claims
 from nbl.paper.check import band, check
@@ -330,16 +329,14 @@ def test_grammars_are_compared_at_the_same_sizes():
     assert verdicts(claims.nonterminals(results_of(scores)))["nbl-hardly-f1"] == REPRODUCED
 
 
-def test_the_command_prints_and_writes_every_verdict(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_and_writes_every_verdict(tmp_path):
     write_results(tmp_path / "results", seeds=(0, 1), runs=("npcfg", "nlpcfg", "nblpcfg"))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(fake_params()))
     arguments = ["check", "--corpus", "toy", "--results", tmp_path / "results", "--out", tmp_path / "out"]
     arguments += ["--params", tmp_path / "params.yaml", "--published", PUBLISHED]
-    monkeypatch.setattr(sys, "argv", ["nbl", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert not stop.value.code
-    printed = " ".join(capsys.readouterr().out.split())
+    code, out, _ = call(*arguments)
+    assert code == 0
+    printed = " ".join(out.split())
     document = json.loads((tmp_path / "out" / "check.json").read_text())
     keys = [entry["key"] for entry in document["claims"]]
     assert len(keys) == len(set(keys)) > 30

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny_runs import call
 from torch.utils.flop_counter import FlopCounterMode
 
 from nbl import native
 from nbl.bench import against, decode, floor, inside, measure, step, summary
 from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, compare, feasible
 from nbl.bench.measure import PRODUCTS, interleaved, peak_memory
-from nbl.commands.bench import MEASUREMENTS, Part, _cases, _csv, bench
+from nbl.commands.bench import MEASUREMENTS, _cases, _csv
 from nbl.errors import UserError
 from nbl.families import decode as right_decode
 from nbl.inside import bilexical
@@ -307,14 +308,13 @@ def _stand_in(folder, step_code):
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_two_checkouts_are_compared_in_turns(tmp_path, monkeypatch, capsys):
+def test_two_checkouts_are_compared_in_turns(tmp_path, monkeypatch):
     other, out = tmp_path / "other", tmp_path / "out"
     shutil.copytree(against.HERE / "nbl", other / "nbl", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(decode, "GRAMMARS", {"tiny": {"grammar": "D-C", "NT": 2, "PT": 2, "H": 3}})
-    bench(out=out, quick=True, rounds=1, threads=2, other=other, as_json=True)
-    captured = capsys.readouterr()
-    rows = json.loads(captured.out)["against"]
-    assert captured.err.endswith("measured: decoders of both checkouts, 30 words\n")
+    _, printed, err = call("bench", "--out", out, "--quick", "--rounds", 1, "--against", other, "--json")
+    rows = json.loads(printed)["against"]
+    assert err.endswith("measured: decoders of both checkouts, 30 words\n")
     steps = [("step", name, threads) for threads in (1, 2) for name in SMALL_STEPS]
     expected = [*steps, ("mbr", "tiny", 1), ("cyk", "tiny", 1)]
     assert [(row["work"], row["model"], row["threads"]) for row in rows] == expected
@@ -359,11 +359,13 @@ def test_an_interrupt_ends_the_other_process():
 
 
 @pytest.mark.parametrize(
-    ("part", "message"), [(None, "{} is not a checkout of this project"), ([Part.inside], "leave out --part inside")]
+    ("options", "message"),
+    [([], "{} is not a checkout of this project"), (["--part", "inside"], "leave out --part inside")],
 )
-def test_what_cannot_be_compared_is_refused(part, message, tmp_path):
-    with pytest.raises(UserError, match=message.format(tmp_path)):
-        bench(part=part, other=tmp_path)
+def test_what_cannot_be_compared_is_refused(options, message, tmp_path):
+    code, out, err = call("bench", "--against", tmp_path, *options)
+    assert (code, out) == (2, "")
+    assert message.format(tmp_path) in err
 
 
 @pytest.mark.parametrize("name", decode.GRAMMARS)

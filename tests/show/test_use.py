@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny_runs import call, made_up, tiny_run
 
-from nbl.cli import VERBS
+from nbl.commands import VERBS
 from nbl.compare import bootstrap_interval, compare
 from nbl.corpus.conllx import read_conllx
 from nbl.corpus.treebank import parse_trees
@@ -352,7 +352,7 @@ def test_compare_runs(run, folder, corpus, tmp_path):
 def test_help_has_an_example(verb):
     code, out, _ = call(verb, "--help")
     assert code == 0
-    assert " ".join(VERBS[verb].split()[:3]) in out
+    assert " ".join(VERBS[verb].example.split()[:3]) in out
 
 
 def test_reader_that_leaves_is_no_error(run):

@@ -63,7 +63,8 @@ def call(*arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
     with mock.patch.multiple(sys, argv=["nbl", *map(str, arguments)], **streams):
         try:
             main()
+            code = 0
         except SystemExit as stop:
-            code = stop.code or 0
+            code = stop.code
     out, err = (streams[name].buffer.getvalue().decode(errors="replace") for name in ("stdout", "stderr"))
     return code, out, err

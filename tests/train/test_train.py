@@ -12,18 +12,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import typer
 from rich.console import Console
+from tiny_runs import call
 from tiny_training import CPU, TINY, Notices, Unigram, config_of, made_up, trained
 from torch import nn
-from typer.testing import CliRunner
 
 import nbl.files
 import nbl.run
 import nbl.train
 from nbl import models
-from nbl.commands.train import Bar
-from nbl.commands.train import train as train_command
+from nbl.commands.common import Progress
+from nbl.commands.training import Epochs
 from nbl.corpus.batches import shuffled_batches
 from nbl.decode import Parse
 from nbl.run import Run, read_history
@@ -232,27 +231,21 @@ def test_clipped_step_is_clipping_and_adam():
 
 def command_line(corpus_folder, out, *settings):
     options = ["--corpus-dir", str(corpus_folder), "--model", "nblpcfg", "--out", str(out), "--device", "cpu"]
-    return [*options, *(word for setting in settings for word in ("--set", setting))]
-
-
-def app():
-    app = typer.Typer()
-    app.command()(train_command)
-    return app
+    return ["train", *options, *(word for setting in settings for word in ("--set", setting))]
 
 
 def test_command_tells_each_epoch_and_the_best(corpus, tmp_path):
     made_up(tmp_path / "corpus")
     command = command_line(tmp_path / "corpus", tmp_path / "run", *TINY)
-    result = CliRunner().invoke(app(), command)
-    assert result.exit_code == 0, result.output
-    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["epoch 1", "epoch 2"]
-    assert result.stdout.startswith(f"{tmp_path / 'run'}: 2 epochs, kept epoch ")
-    assert "dev perplexity" in result.stdout
+    code, out, err = call(*command)
+    assert code == 0, err
+    assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1", "epoch 2"]
+    assert out.startswith(f"{tmp_path / 'run'}: 2 epochs, kept epoch ")
+    assert "dev perplexity" in out
 
-    again = CliRunner().invoke(app(), [*command, "--json"])
-    assert again.stderr == ""
-    told = json.loads(again.stdout)
+    _, out, err = call(*command, "--json")
+    assert err == ""
+    told = json.loads(out)
     history = read_history(tmp_path / "run" / "history.csv")
     assert (told["run"], told["epochs"]) == (str(tmp_path / "run"), 2)
     assert told["best"] == min(history, key=lambda row: row["dev_perplexity"])
@@ -263,38 +256,31 @@ def test_lines_come_at_most_every_few_seconds(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(nbl.train, "LOOK_STEPS", 1)
     counts = []
     for seconds in (0.0, 1000.0):
-        monkeypatch.setattr("nbl.commands.train.LINE_SECONDS", seconds)
+        monkeypatch.setattr("nbl.commands.common.LINE_SECONDS", seconds)
         command = command_line(tmp_path / "corpus", tmp_path / str(seconds), *TINY)
-        counts.append(len(CliRunner().invoke(app(), command).stderr.splitlines()))
+        counts.append(len(call(*command)[2].splitlines()))
     steps = len(shuffled_batches([len(s) for s in corpus.train], 8, 40, torch.Generator()))
     assert counts == [2 * steps + 2, 2]
 
 
 def test_bar_on_a_terminal(corpus, tmp_path, unigram):
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    bar = Bar(console)
-    with bar.bar:
-        trained(corpus, tmp_path, "epochs=2", progress=bar)
-        (task,) = bar.bar.tasks
-        assert task.completed == task.total == 2 * bar.steps
+    shown = Epochs(Progress(console=console))
+    with shown.progress.bar as bar:
+        trained(corpus, tmp_path, "epochs=2", progress=shown)
+        (task,) = bar.tasks
+        assert task.completed == task.total == 2 * shown.steps
         assert task.description == "epoch 2 of 2"
     assert "epoch 1: train perplexity" in console.file.getvalue()
-
-
-RUN = """
-import typer
-from nbl.commands.train import train
-app = typer.Typer()
-app.command()(train)
-app()
-"""
 
 
 def test_sigterm_ends_the_command_with_143(tmp_path):
     made_up(tmp_path / "corpus")
     out = tmp_path / "run"
     command = command_line(tmp_path / "corpus", out, *TINY[:-1], "epochs=1000", "patience=1000")
-    process = subprocess.Popen([sys.executable, "-c", RUN, *command], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from nbl.cli import main; main()", *command], stderr=subprocess.PIPE, text=True
+    )
     try:
         while not (out / "checkpoint.pt").exists() and process.poll() is None:
             time.sleep(0.01)
@@ -303,5 +289,5 @@ def test_sigterm_ends_the_command_with_143(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 143
-    assert told.splitlines()[-1] == (f"nbl: interrupted by SIGTERM; the same command goes on with {out}")
+    assert told.splitlines()[-1] == (f"nbl: interrupted by SIGTERM; the same command resumes {out}")
     assert (out / "resume.pt").exists()
