@@ -1,8 +1,8 @@
 """Training steps and decoders of this checkout and of another one, in turns.
 
-Each checkout works in a process of its own (`nbl.bench.worker`), which stays. A round asks both for each piece of work,
-one after the other, so that what disturbs the machine disturbs both. Requests say what to compute, whatever models and
-sentences the other checkout's own benchmark has.
+Each checkout works in a process of its own (`nbl.bench.worker`), which stays. A round asks both for
+each piece of work, one after the other, so that a disturbance of the machine affects both. Requests
+say what to compute, whatever models and sentences the other checkout's own benchmark has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Work = dict[tuple[str, str, int], list[Any]]  # kind of work, model, threads -> 
 
 
 class Worker:
-    """A process that works with the code of a checkout, to be used in a `with` statement, which ends it."""
+    """A process that works with the code of a checkout; a context manager that ends it."""
 
     def __init__(self, checkout: Path):
         self.checkout = checkout.resolve()
@@ -44,7 +44,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the other
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the other
         )
 
     def __enter__(self) -> Worker:
@@ -54,15 +54,14 @@ class Worker:
         self.process.kill()
         self.process.communicate()
 
-    def start(self) -> bool:
-        """Wait until it can work; return whether it has decoders to time."""
-        answer = self._answer()
-        if not Path(answer["code"]).is_relative_to(self.checkout):
-            raise UserError(f"the code of {self.checkout} cannot be imported: {answer['code']} is in its place")
-        return bool(answer["decoders"])
+    def start(self) -> None:
+        """Wait until it can work."""
+        code = self._answer()
+        if not Path(code).is_relative_to(self.checkout):
+            raise UserError(f"the code of {self.checkout} cannot be imported: {code} is in its place")
 
     def seconds(self, *request: Any) -> float:
-        """How long the work took."""
+        """The time that the work took."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # then there is no answer either
             print(json.dumps(request), file=self.process.stdin, flush=True)
@@ -72,7 +71,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         answer = json.loads(line) if line else {"error": f"its process ended with exit code {self.process.wait()}"}
-        if isinstance(answer, dict) and "error" in answer:
+        if isinstance(answer, dict):
             raise UserError(f"the code of {self.checkout} cannot be timed: {answer['error']}")
         return answer
 
@@ -83,10 +82,11 @@ class Pair:
     def __init__(self, here: Worker, there: Worker):
         self.workers = {"here": here, "there": there}
         self.commits = {side: worker.commit for side, worker in self.workers.items()}
-        self.have_decoders = here.start() and there.start()
+        for worker in self.workers.values():
+            worker.start()
 
-    def compare(self, work: Mapping[tuple[str, str, int], Sequence[Any]], rounds: int) -> list[dict[str, Any]]:
-        """Rows of milliseconds here and there, means over the requests of the medians over the rounds."""
+    def measure(self, work: Mapping[tuple[str, str, int], Sequence[Any]], rounds: int) -> list[dict[str, Any]]:
+        """Rows of milliseconds here and there: means over the requests of the medians over the rounds."""
         tasks = {
             (key, number, side): partial(worker.seconds, *request)
             for key, requests in work.items()
@@ -108,13 +108,13 @@ class Pair:
 
 @contextmanager
 def both(other: Path) -> Iterator[Pair]:
-    """This checkout and the other one, until the end of the `with` statement."""
+    """This checkout and the other one."""
     with ExitStack() as stack:
         yield Pair(*[stack.enter_context(Worker(checkout)) for checkout in (HERE, other)])
 
 
 def steps(threads: int, every: int = 1) -> Work:
-    """A training step of every model, on the sentences of `nbl.bench.step.compare`."""
+    """A training step of every model, on the sentences of `nbl.bench.step.measure_steps`."""
     batches = [step.sentences(l, seed).tolist() for seed, l in enumerate(step.LENGTHS[::every])]
     return {
         ("step", name, threads): [

@@ -14,26 +14,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbl.bench import RELEASED
 from nbl.bench.measure import interleaved, peak_memory, require_agreement
 from nbl.decode import DECODERS, Parse
 from nbl.families import decode
 from nbl.inside import naive
 from nbl.rules import DenseRules
+from nbl.settings import hyperparameters
 from nbl.testing import random_rules, single
 
-GRAMMARS: dict[str, dict[str, Any]] = {
-    "N-PCFG 30/60": {"grammar": "pcfg", "NT": 30, "PT": 60, "H": 1},
-    "TN-PCFG 250/500": {"grammar": "rank", "NT": 250, "PT": 500, "H": 500},
-    "NL-PCFG 10/20": {"grammar": "lexical", "NT": 10, "PT": 20, "H": 1},
-    "NL-PCFG 30/60": {"grammar": "lexical", "NT": 30, "PT": 60, "H": 1},
-    "NBL-PCFG 15/30": {"grammar": "D-C", "NT": 15, "PT": 30, "H": 300},
+KINDS = {"npcfg": "pcfg", "tnpcfg": "rank", "nlpcfg": "lexical", "nblpcfg": "D-C"}  # of random rules
+
+
+def _sizes(model: str, settings: dict[str, Any]) -> dict[str, Any]:
+    sizes = hyperparameters(model, settings)
+    H = sizes.get("d_H") or sizes.get("rank", 1)
+    return {"grammar": KINDS[model], "NT": sizes["NT"], "PT": sizes["PT"], "H": H}
+
+
+# A compound grammar is decoded like the one without z.
+GRAMMARS = {
+    name: _sizes(model, settings)
+    for name, (model, settings) in RELEASED.items()
+    if model in KINDS and "compound" not in settings
 }
 
 
 def check(name: str) -> None:
-    """Compare a grammar's decoders with brute force, in float64 and float32, for sentences of mixed lengths; in longer
-    ones the log-probability of what they find with the naive recursions; and those in float32, which are timed and may
-    be other code, with those in float64, where there are more symbols."""
+    """Compare a grammar's decoders, for sentences of mixed lengths, with three references.
+
+    All trees of short sentences, in float64 and float32. In longer ones the log-probability of what
+    the naive recursions find. With more symbols themselves in float64: float32, which is timed, may
+    be other code.
+    """
     grammar, lengths, longer = GRAMMARS[name]["grammar"], torch.tensor([4, 3]), torch.tensor([7, 4])
     few = random_rules(grammar, b=2, l=4, NT=2, PT=2, H=3, seed=0)
     long = random_rules(grammar, b=2, l=7, NT=2, PT=3, H=3, seed=0)
@@ -44,8 +57,8 @@ def check(name: str) -> None:
         title = f"{decoder.upper()} of {name}"
         for rules, tolerance in ((few, 1e-9), (single(few), 1e-4)):
             for sentence, parse in zip(sentences, decode(rules, lengths, decoder), strict=True):
-                right, found = sentence.cyk(parse) if decoder == "cyk" else sentence.mbr(parse)
-                require_agreement(title, "the best of all trees", [right], [found], tolerance)
+                expected, found = sentence.cyk(parse) if decoder == "cyk" else sentence.mbr(parse)
+                require_agreement(title, "the best of all trees", [expected], [found], tolerance)
         found = _doubles(*(parse.log_prob for parse in decode(long, longer, decoder)))
         require_agreement(title, "the naive recursion", [naively[decoder]], [found], 1e-9)
         double, timed = (map(_numbers, decode(rules, longer, decoder)) for rules in (many, single(many)))
@@ -53,9 +66,13 @@ def check(name: str) -> None:
 
 
 def _numbers(parse: Parse) -> Tensor:
-    """All of a parse but its labels."""
+    """A parse without its labels."""
     ends = [end for span in parse.spans for end in span[:2]]
     return _doubles(parse.log_prob, *ends, *(parse.heads or []))
+
+
+def _doubles(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def task(name: str, decoder: str, l: int) -> Callable[[], object]:
@@ -65,36 +82,36 @@ def task(name: str, decoder: str, l: int) -> Callable[[], object]:
     return lambda: decode(rules, lengths, decoder=decoder)
 
 
-def compare(names: Sequence[str], l: int, rounds: int) -> list[dict[str, Any]]:
-    """Rows of processor seconds a sentence of l words, and peak memory."""
-    rows = []
+def measure_decoders(names: Sequence[str], l: int, rounds: int) -> list[dict[str, Any]]:
+    """One row per grammar and decoder: processor seconds for a sentence of l words, and peak memory."""
     tasks = {(name, decoder): task(name, decoder, l) for name in names for decoder in DECODERS}
     times = interleaved(tasks, rounds, clock=time.process_time)
-    for (name, decoder), seconds in times.items():
-        row = {"model": name, "decoder": decoder, "l": l, **seconds._asdict()}
-        rows.append(row | {"peak_mb": peak_memory(tasks[name, decoder])})
-    return rows
+    return [
+        {"model": name, "decoder": decoder, "l": l} | seconds._asdict() | {"peak_mb": peak_memory(tasks[name, decoder])}
+        for (name, decoder), seconds in times.items()
+    ]
 
 
 _trees = cache(naive.trees)
 
 
 class AllTrees:
-    """All trees of sentence b, of l words, with their probabilities; what a parse is worth, and the most one can be."""
+    """All trees of sentence b, of l words, with their probabilities: the best value a parse can have."""
 
     def __init__(self, dense: DenseRules, b: int, l: int) -> None:
         self.trees = _trees(l, dense.logp_root.shape[2], dense.logp_leaf.shape[2])
         self.log_probs = torch.stack([naive.tree_log_prob(tree, dense, b) for tree in self.trees])
 
     def cyk(self, parse: Parse) -> tuple[Tensor, Tensor]:
-        """The log-probability of the best tree, twice; that of the parse as the decoder has it, and as it is."""
+        """The log-probability of the best tree, twice; that of the parse as the decoder reports it, and as it is."""
         best = float(self.log_probs.max())
         own = [float(log_prob) for tree, log_prob in zip(self.trees, self.log_probs, strict=True) if _is(tree, parse)]
         return _doubles(best, best), _doubles(parse.log_prob, max(own, default=-torch.inf))
 
     def mbr(self, parse: Parse) -> tuple[Tensor, Tensor]:
-        """log p of the sentence, the largest expected number of right spans and that of right heads (each dependency
-        tree is that of some lexicalised tree); the same of the parse.
+        """log p of the sentence, and the largest expected numbers of correct spans and heads; the same of the parse.
+
+        Every dependency tree is that of some lexicalised tree.
         """
         spans, arcs = Counter[Hashable](), Counter[Hashable]()  # their posterior probabilities
         for tree, posterior in zip(self.trees, self.log_probs.softmax(0).tolist(), strict=True):
@@ -109,14 +126,10 @@ class AllTrees:
 
 
 def _is(tree: naive.Node, parse: Parse) -> bool:
-    """Is this the tree of the parse, whatever its preterminals?"""
+    """Whether this is the tree of the parse, whatever its preterminals."""
     spans = {(node.i, node.j, node.symbol) for node in tree.subtrees() if node.child is not None}
     return spans == set(parse.spans) and parse.heads in (None, tree.heads())
 
 
 def _total(posteriors: Counter[Hashable], parts: Iterable[Hashable]) -> float:
     return sum(posteriors[part] for part in parts)
-
-
-def _doubles(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)

@@ -1,11 +1,13 @@
 """The time below which a training step cannot fall on this machine.
 
-Its matrix products at the best rate the machine shows, and eight passes over the parameters at its memory rate: the
-gradient is written and read again, the parameter and Adam's two moments are each read and written.
+It is its matrix products at the best rate the machine shows, plus eight passes over the parameters
+at its memory rate: the gradient is written and read; the parameter and Adam's two moments are each
+read and written.
 
-The products are those of the cheapest algorithms we know, whatever the models do: networks compute each distinct word
-once, charts only what some tree can need. Each product of the forward pass has two more in the backward pass, for the
-gradients of its factors. Exponentials, sums and copies are not counted, so that no step can beat its floor.
+The products are those of the cheapest algorithms we know, whatever the models do: networks compute
+each distinct word once, charts only what some tree can need. Each product of the forward pass needs
+two more in the backward pass, for the gradients of its factors. Exponentials, sums and copies are not
+counted, so that no step can beat its floor.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def gigaflop(model: Grammar, batches: Sequence[Tensor]) -> float:
 
 
 def floor(model: Grammar, gigaflop: float, gflops: float, gigabytes: float) -> float:
-    """Milliseconds of a step with that many operations, given the machine's rates a second."""
+    """Milliseconds of a step with that many operations, given the machine's rates per second."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return 1000 * gigaflop / gflops + PASSES * 4 * parameters / gigabytes / 1e6
 
@@ -170,6 +172,9 @@ def _spans(l: int, least: int = 2) -> list[tuple[int, int]]:
 
 
 def _parts(n: int, D: int) -> int:
-    """What n spans of a width cost that are parts of wider ones: on each side of their own (D = 2) all but the one at
-    that end of the sentence, otherwise (D = 1) all but the whole sentence."""
+    """How often n spans of a width are parts of wider ones.
+
+    With a value for each side (D = 2): all but the one at that end of the sentence. Otherwise
+    (D = 1): all but the whole sentence.
+    """
     return 2 * (n - 1) if D == 2 else n - (n == 1)

@@ -15,12 +15,13 @@ from torch import Tensor
 from nbl import native
 from nbl.bench.measure import interleaved, peak_memory, require_agreement, sgemm, sgemm_rate
 from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
+from nbl.settings import MODELS
 from nbl.testing import detached, random_rules, single
 
-D_H = 300
-MAX_DENSE = 2**27  # numbers; the rules of a grammar without factorisation soon fill any memory
+D_H = MODELS["nblpcfg"].settings["d_H"]
+MAX_DENSE = 2**27  # numbers; without factorisation the rules of a grammar soon fill any memory
 MAX_NAIVE_LENGTH = 10
-SHORT, LONG = (7, 4), (13, 8)  # what is checked: beyond the first widths, which kernels treat apart from the others
+SHORT, LONG = (7, 4), (13, 8)  # lengths that are checked: beyond the first widths, which kernels treat separately
 
 
 class Implementation(NamedTuple):
@@ -50,7 +51,7 @@ IMPLEMENTATIONS = (
 
 
 class Case(NamedTuple):
-    """One point of a comparison: m nonterminals and 2 m preterminals, b sentences of l words."""
+    """One point of a comparison: b sentences of l words, m nonterminals and 2 m preterminals."""
 
     b: int
     l: int
@@ -58,7 +59,7 @@ class Case(NamedTuple):
 
 
 def feasible(implementation: Implementation, case: Case) -> bool:
-    """Whether a case can be expected to fit in memory and to end."""
+    """Whether a case fits in memory and ends in reasonable time."""
     if not implementation.dense:
         return True
     size = case.b * case.l**2 * case.m * 2 * (3 * case.m) ** 2
@@ -66,21 +67,26 @@ def feasible(implementation: Implementation, case: Case) -> bool:
 
 
 def check(implementation: Implementation) -> None:
-    """Compare values and gradients with the naive recursion, in float64, for sentences of mixed lengths; and those in
-    float32, which are timed and may be other code, where there are more words and symbols, with those of torch in
-    float64."""
+    """Compare values and gradients, for sentences of mixed lengths, with a reference.
+
+    In float64 it is the naive recursion. In float32, which is timed and may be other code, it is
+    torch in float64, with more words and symbols.
+    """
     grammar = implementation.grammar
     short = random_rules(grammar, b=2, l=SHORT[0], NT=2, PT=3, H=3, seed=0)
     naively = Implementation("naive", grammar, naive.inside, dense=True)
-    _compare(_results(naively, short, SHORT), _results(implementation, short, SHORT), 1e-9, implementation)
     if implementation.dense:
-        reference, lengths, sizes = implementation, SHORT, {"NT": 4, "PT": 5, "H": 6}
+        torch_based, lengths, sizes = implementation, SHORT, {"NT": 4, "PT": 5, "H": 6}
     else:
-        reference = next(i for i in IMPLEMENTATIONS if i.grammar == grammar and not i.dense and not i.kernel)
+        torch_based = next(i for i in IMPLEMENTATIONS if i.grammar == grammar and not i.dense and not i.kernel)
         lengths, sizes = LONG, {"NT": 17, "PT": 18, "H": 120}
-    rules = random_rules(grammar, b=2, l=lengths[0], seed=0, **sizes)
-    right, found = _results(reference, rules, lengths), _results(implementation, single(rules), lengths)
-    _compare(right, found, 1e-3, implementation)
+    many = random_rules(grammar, b=2, l=lengths[0], seed=0, **sizes)
+    for reference, rules, timed, words, tolerance in (
+        (naively, short, short, SHORT, 1e-9),
+        (torch_based, many, single(many), lengths, 1e-3),
+    ):
+        expected, found = _results(reference, rules, words), _results(implementation, timed, words)
+        require_agreement(implementation.name, "the naive inside algorithm", expected, found, tolerance)
 
 
 def _results(implementation: Implementation, rules: Any, lengths: Sequence[int]) -> list[Tensor]:
@@ -90,18 +96,12 @@ def _results(implementation: Implementation, rules: Any, lengths: Sequence[int])
     return [value, *torch.autograd.grad(value @ value.new_tensor([1.0, -2.5]), rules, allow_unused=True)]
 
 
-def _compare(right: list[Tensor], found: list[Tensor], tolerance: float, implementation: Implementation) -> None:
-    require_agreement(implementation.name, "the naive inside algorithm", right, found, tolerance)
-
-
 def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[[], None]:
     """A forward and backward pass over random rules, ready to be timed."""
     b, l, m = case
-    H = 1 if implementation.dense else D_H  # summed out of rules that are not factorised
+    H = 1 if implementation.dense else D_H  # summed out of dense rules
     rules = random_rules(implementation.grammar, b, l, NT=m, PT=2 * m, H=H, seed=seed, scale=1.0)
-    if implementation.dense:
-        rules = rules.dense()
-    rules = detached(single(rules))
+    rules = detached(single(rules.dense() if implementation.dense else rules))
     lengths = torch.full((b,), l)
 
     def run() -> None:
@@ -111,7 +111,7 @@ def task(implementation: Implementation, case: Case, seed: int = 0) -> Callable[
 
 
 def chosen(names: Iterable[str]) -> list[Implementation]:
-    """The implementations of these names that this machine has, each found right."""
+    """The implementations of these names that this machine can run, each checked."""
     wanted = set(names)
     found = [
         implementation
@@ -124,8 +124,8 @@ def chosen(names: Iterable[str]) -> list[Implementation]:
     return found
 
 
-def compare(implementations: Sequence[Implementation], case: Case, rounds: int) -> list[dict[str, Any]]:
-    """Rows of one comparison: processor seconds (one thread), peak memory, the machine's rate beside them."""
+def measure_case(implementations: Sequence[Implementation], case: Case, rounds: int) -> list[dict[str, Any]]:
+    """One row per implementation: processor seconds (one thread), peak memory, the machine's matrix rate."""
     tasks: dict[str, Callable[[], object]] = {"sgemm": sgemm()}
     tasks |= {i.name: task(i, case) for i in implementations if feasible(i, case)}
     times = interleaved(tasks, rounds, clock=time.process_time)

@@ -1,8 +1,8 @@
-"""Measuring: times taken in turns, peak memory, and what the machine itself can do.
+"""Measuring: times taken in turns, peak memory, the machine's own rates, and agreement with a reference.
 
-All that is measured runs on the CPU. Machines are shared and noisy. So everything that is to be compared runs in one
-call, one round after the other with every candidate in each round, and results are read as ratios, also to the
-machine's own matrix and memory rates, which are measured among the rounds like any candidate.
+Everything measured runs on the CPU. Machines are shared and noisy. So whatever is to be compared
+runs in one call, in rounds with every candidate in each, and results are read as ratios, also to the
+machine's matrix and memory rates, which are measured in the same rounds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from nbl.native.networks import multiply
 
 Key = TypeVar("Key", bound=Hashable)
 SGEMM_SIZE = 1024
-PRODUCTS = ("blas", "onednn", "native")  # whose product of two matrices it is
+PRODUCTS = ("blas", "onednn", "native")  # implementations of a product of two matrices
 STREAM_FLOATS = 32 * 2**20  # 128 MB, far beyond any cache
-BUDGET = 30.0  # seconds that a candidate may take in all; a slow one then sits out the last rounds
+BUDGET = 30.0  # seconds per candidate; a slow one skips the last rounds
 
 
 class Times(NamedTuple):
-    """Seconds of one call: median and quartiles of the rounds."""
+    """Seconds of one call: median and quartiles over the rounds."""
 
     median: float
     low: float
@@ -46,7 +46,7 @@ def interleaved(
 ) -> dict[Key, Times]:
     """Time every candidate `in_turns`.
 
-    `clock` is `time.process_time` for work on one thread: processor time ignores what others run.
+    `clock` is `time.process_time` for work on one thread: processor time ignores other processes.
     """
     return in_turns({key: partial(_seconds, call, clock) for key, call in candidates.items()}, rounds)
 
@@ -58,7 +58,7 @@ def _seconds(call: Callable[[], object], clock: Callable[[], float]) -> float:
 
 
 def in_turns(candidates: Mapping[Key, Callable[[], float]], rounds: int) -> dict[Key, Times]:
-    """Call every candidate, which returns its seconds, once a round, after one round that does not count."""
+    """Call every candidate, which returns its seconds, once per round, after one round that does not count."""
     seconds: dict[Key, list[float]] = {key: [] for key in candidates}
     for number in range(rounds + 1):
         for key, call in candidates.items():
@@ -73,6 +73,15 @@ def _times(seconds: Sequence[float]) -> Times:
     return Times(median(seconds), low, high, len(seconds))
 
 
+def require_agreement(
+    name: str, reference: str, expected: Sequence[Tensor], found: Sequence[Tensor], tolerance: float
+) -> None:
+    """Refuse to time what differs from its definition by more than a relative and absolute tolerance."""
+    for right, value in zip(expected, found, strict=True):
+        if not torch.allclose(right, value.to(right.dtype), rtol=tolerance, atol=tolerance):
+            raise UserError(f"{name} differs from {reference} and is not timed")
+
+
 def sgemm(size: int = SGEMM_SIZE) -> Callable[[], object]:
     """A product of two square float32 matrices: 2 size^3 operations."""
     left, right = torch.rand(size, size), torch.rand(size, size)
@@ -80,10 +89,10 @@ def sgemm(size: int = SGEMM_SIZE) -> Callable[[], object]:
 
 
 def products(size: int = SGEMM_SIZE) -> dict[str, Callable[[], object]]:
-    """The same product by each of PRODUCTS that is at hand: torch's BLAS, oneDNN, our native code."""
+    """The same product by each of PRODUCTS that is available: torch's BLAS, oneDNN, our native code."""
     left, right, out = (torch.rand(size, size) for _ in range(3))
     found = {"blas": sgemm(size)}
-    try:  # a private operator, but no public one takes oneDNN without a setting of the whole process
+    try:  # a private operator, but every public one needs a setting of the whole process to use oneDNN
         onednn = partial(torch.ops.mkldnn._linear_pointwise, left, right, None, "none", [], "")
         onednn()
         found["onednn"] = onednn
@@ -95,29 +104,29 @@ def products(size: int = SGEMM_SIZE) -> dict[str, Callable[[], object]]:
 
 
 def stream(floats: int = STREAM_FLOATS) -> Callable[[], object]:
-    """A pass over memory: reads and writes 4 bytes a float each."""
+    """A pass over memory that reads and writes 4 bytes per float."""
     values = torch.rand(floats)
     return lambda: values.mul_(1.0)
 
 
 def sgemm_rate(seconds: float) -> float:
-    """GFLOP/s of a machine that needs that long for `sgemm()`."""
+    """GFLOP/s of a machine that takes this long for `sgemm()`."""
     return 2 * SGEMM_SIZE**3 / seconds / 1e9
 
 
 def memory_rate(seconds: float) -> float:
-    """GB/s of a machine that needs that long for `stream()`."""
+    """GB/s of a machine that takes this long for `stream()`."""
     return 8 * STREAM_FLOATS / seconds / 1e9
 
 
 def peak_memory(call: Callable[[], object]) -> float | None:
-    """Megabytes by which a call raises the process's memory at its peak; None where this cannot be told."""
+    """Megabytes by which a call raises the process's memory at its peak; None where the system does not report it."""
     gc.collect()
-    native.free_scratch.clear()  # what a kernel keeps between calls counts, too
+    native.free_scratch.clear()  # what a kernel keeps between calls counts too
     status = Path("/proc/self/status")
     try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # hand freed memory back, so that it is not used unseen
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # return freed memory, so that its reuse is seen
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         before = _kilobytes(status, "VmRSS")
         call()
         return max(0, _kilobytes(status, "VmHWM") - before) / 1024
@@ -127,12 +136,3 @@ def peak_memory(call: Callable[[], object]) -> float | None:
 
 def _kilobytes(status: Path, field: str) -> int:
     return int(next(line for line in status.read_text().splitlines() if line.startswith(field)).split()[1])
-
-
-def require_agreement(
-    name: str, reference: str, right: Sequence[Tensor], found: Sequence[Tensor], tolerance: float
-) -> None:
-    """An error unless each tensor is as in the reference, up to a relative and absolute tolerance."""
-    for expected, value in zip(right, found, strict=True):
-        if not torch.allclose(expected, value.to(expected.dtype), rtol=tolerance, atol=tolerance):
-            raise UserError(f"{name} differs from {reference} and is not timed")

@@ -1,7 +1,6 @@
-"""Whole training steps at the paper's sizes, on eight random sentences with lengths and words as in a newspaper.
+"""Whole training steps at the paper's sizes, on eight random sentences with newspaper-like lengths and words.
 
 A model whose log-likelihood differs from the naive recursion on its rules is not timed: it is an error.
-
 Each step is compared with its floor (`nbl.bench.floor`), whose rates are measured in the same rounds.
 """
 
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nbl.bench import RELEASED as MODELS
 from nbl.bench.floor import floor, gigaflop
 from nbl.bench.measure import (
     PRODUCTS,
@@ -42,15 +42,6 @@ BATCH = 8
 WORDS, CHECKED = 6, (7, 4)  # of the small models that are checked: their vocabulary, and the lengths of two sentences
 # Sentences of up to 40 words of the Wall Street Journal, cut into sixteen parts by length: the mean of each.
 LENGTHS = (5, 8, 10, 12, 14, 16, 17, 19, 20, 22, 23, 25, 27, 29, 32, 37)
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "N-PCFG 30/60": ("npcfg", {}),
-    "C-PCFG 30/60": ("cpcfg", {}),
-    "TN-PCFG 250/500": ("tnpcfg", {}),
-    "NL-PCFG 10/20": ("nlpcfg", {"NT": 10}),
-    "NL-PCFG 10/20, compound": ("nlpcfg", {"NT": 10, "compound": True}),
-    "NL-PCFG 30/60": ("nlpcfg", {}),
-    "NBL-PCFG 15/30": ("nblpcfg", {}),
-}
 PARTS = ("rules", "inside", "backward", "optimiser")
 Inside = Callable[[Any, Tensor], Tensor]  # rules, lengths -> log p
 
@@ -63,7 +54,7 @@ def sentences(l: int, seed: int) -> Tensor:
 
 
 class Step:
-    """A model in training; a call does one step on a batch and notes the seconds of each part."""
+    """A model in training; a call does one step on a batch and records the seconds of each part."""
 
     def __init__(self, model: Grammar):
         self.model = model
@@ -95,13 +86,13 @@ class Step:
         return log_p
 
     def _end(self, part: str, l: int) -> None:
-        """A part of a step on sentences of l words is done, the next one begins."""
+        """End one part of a step on sentences of l words, and begin the next."""
         now = time.perf_counter()
         self.seconds[part, l].append(now - self.mark)
         self.mark = now
 
     def milliseconds(self) -> dict[str, float]:
-        """Of each part of a step: the mean over lengths of the median, the first step of each length apart."""
+        """Of each part of a step: the mean over lengths of the median, without the first step of each length."""
         medians = {key: median(seconds[1:]) for key, seconds in self.seconds.items()}
         return {part: 1000 * fmean(medians[key] for key in medians if key[0] == part) for part in PARTS}
 
@@ -112,15 +103,18 @@ class Step:
 
 
 def check(name: str) -> None:
-    """Compare log p and its gradients, in a small model of this kind, with the naive recursion on the model's rules:
-    as the model has them and as the step has them in parts, in float64 and in the float32 that is timed; and those in
-    float32 with those in float64, where there are more symbols and other code may be used."""
+    """Compare log p and its gradients, in small models of this kind, with two references.
+
+    The naive recursion on the model's rules, for the model's own log-likelihood and for the step's,
+    which is in parts, in float64 and in the float32 that is timed. With more symbols, where other
+    code may be used, float32 with float64.
+    """
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
         model = _small(name, NT=3, largest=5).to(dtype)
         step = Step(model)
-        right = _results(model, partial(step.log_likelihood, inside=_naive))
+        expected = _results(model, partial(step.log_likelihood, inside=_naive))
         for found in (_results(model, model.log_likelihood), _results(model, step.log_likelihood)):
-            require_agreement(f"the step of {name}", "the naive inside algorithm", right, found, tolerance)
+            require_agreement(f"the step of {name}", "the naive inside algorithm", expected, found, tolerance)
     timed = _small(name, NT=17, largest=120).eval()  # no sample of z, which depends on the precision
     found = _results(timed, timed.log_likelihood)
     double = timed.double()
@@ -148,12 +142,12 @@ def _results(model: Grammar, log_likelihood: Callable[[Tensor, Tensor], Tensor])
     return [log_p, *torch.autograd.grad(log_p.sum(), list(model.parameters()), materialize_grads=True)]
 
 
-def compare(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> list[dict[str, Any]]:
-    """Rows of milliseconds a step, and peak memory of one on the longest sentences; `every` takes every so-many-th of
-    the sixteen lengths.
+def measure_steps(names: Sequence[str], threads: int, rounds: int, every: int = 1) -> list[dict[str, Any]]:
+    """One row per model: milliseconds per step, their parts and floor, and peak memory on the longest sentences.
 
-    A round does, for each length in turn, one pass over memory, one matrix product of each kind and one step of each
-    model: what disturbs the machine for a second disturbs what the floors are made of as well.
+    `every` = n takes every n-th of the sixteen lengths. A round does, for each length in turn, one
+    pass over memory, one matrix product of each kind and one step of each model, so that a
+    disturbance affects the floors too.
     """
     batches = [sentences(l, seed) for seed, l in enumerate(LENGTHS[::every])]
     before = torch.get_num_threads()

@@ -1,4 +1,7 @@
-"""What the measurements say: ratios, growth, and times as they would be on a machine of a given matrix rate."""
+"""What the measurements say: ratios, growth, and times as on a machine of a given matrix rate.
+
+Nothing here needs torch: the paper's tables use it too.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
-REFERENCE_GFLOPS = 90.0  # times are also told as on a machine with this sgemm rate
-# What is compared: b sentences over the sizes of one variable, the other one held.
+SHORTEST = 20  # words, from which on growth with the length is fitted; below, time is mostly overhead
+REFERENCE_GFLOPS = 90.0  # times are also reported as on a machine with this sgemm rate
+# What is compared: b sentences over the sizes of one variable, the other one fixed.
 COMPARISONS = ((1, "l", "m", 10), (8, "l", "m", 15), (1, "m", "l", 30), (1, "m", "l", 20), (8, "m", "l", 20))
-BASES = ("NBL, native", "NBL, torch")  # times are told as multiples of the first of them that was measured
+BASES = ("NBL, native", "NBL, torch")  # times are multiples of the first of them that was measured
 
 Rows = list[dict[str, Any]]
 
 
 def summarise(results: dict[str, Rows]) -> dict[str, float]:
-    """One number a line of what can be told from the parts that were measured."""
+    """Named numbers that follow from the parts that were measured."""
     facts: dict[str, float] = {}
     if "inside" in results:
         timed = [row for row in results["inside"] if "median" in row]
@@ -27,6 +31,23 @@ def summarise(results: dict[str, Rows]) -> dict[str, float]:
     if "decode" in results:
         facts |= _decoders(results["decode"])
     return facts
+
+
+def exponent(sizes: Sequence[float], work: Sequence[float]) -> tuple[float, float]:
+    """Least-squares slope of log work over log size, and its standard error (nan for fewer than four points).
+
+    Work is time times the rate of a matrix product measured with it, because the rate of a machine
+    drifts from one size to the next.
+
+    >>> exponent([10, 20, 40], [1.0, 8.0, 64.0])[0]
+    3.0
+    """
+    x, y = np.log(np.array(sizes, dtype=float)), np.log(np.array(work, dtype=float))
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y / (x @ x))
+    freedom = len(x) - 2
+    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / freedom / float(x @ x)) if freedom > 1 else math.nan
+    return round(slope, 12), error
 
 
 def _growth(rows: Rows) -> dict[str, float]:
@@ -69,7 +90,7 @@ def _by(rows: Rows, column: str) -> dict[Any, Rows]:
 
 
 def _work(row: dict[str, Any]) -> float:
-    """The time as GFLOP of the matrix product that was measured beside it: the machine's rate drifts in between."""
+    """The time in GFLOP of the matrix product that was measured with it."""
     return row["median"] * row["sgemm_gflops"]
 
 
@@ -109,23 +130,3 @@ def _decoders(rows: Rows) -> dict[str, float]:
         f"{model}: CYK over MBR, l = {l}": seconds[model, l, "cyk"] / seconds[model, l, "mbr"]
         for model, l in dict.fromkeys((model, l) for model, l, _ in seconds)
     }
-
-
-SHORTEST = 20  # words, from which on growth with the length is fitted; below, time is mostly overhead
-
-
-def exponent(sizes: Sequence[float], work: Sequence[float]) -> tuple[float, float]:
-    """Least-squares slope of log work over log size, and its standard error (nan for fewer than four points).
-
-    Work is time times the rate of a matrix product measured beside it: the rate of a machine drifts from one size to
-    the next.
-
-    >>> exponent([10, 20, 40], [1.0, 8.0, 64.0])[0]
-    3.0
-    """
-    x, y = np.log(np.array(sizes, dtype=float)), np.log(np.array(work, dtype=float))
-    x, y = x - x.mean(), y - y.mean()
-    slope = float(x @ y / (x @ x))
-    freedom = len(x) - 2
-    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / freedom / float(x @ x)) if freedom > 1 else math.nan
-    return round(slope, 12), error

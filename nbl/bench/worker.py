@@ -1,7 +1,7 @@
-"""A process that works with the code of a checkout: what `nbl.bench.against` starts.
+"""A process that works with the code of one checkout, started by `nbl.bench.against`.
 
-It reads requests and writes answers, one line of JSON each. Of the checkout it needs `Step`, `build` and, for the
-decoders, `task`: no more, so that it can work with an older one.
+It reads requests and writes answers, one line of JSON each. Of the checkout it needs only `Step`,
+`build` and, for the decoders, `task`, so that it works with older ones.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def main() -> None:
 
 
 def _answers() -> Iterator[Any]:
-    """First where the code is and whether it has decoders to time; then the seconds of each request."""
+    """First where the code is, then the seconds of each request."""
     with suppress(ImportError):  # as the checkout's command line does, before torch is imported
         from nbl.process import keep_freed_memory, share_cores
 
         share_cores()
         keep_freed_memory()
-    from nbl.bench import decode, step
+    from nbl.bench import step
 
-    yield {"code": step.__file__, "decoders": hasattr(decode, "task")}
+    yield step.__file__
     import torch
 
     from nbl.models import build
@@ -52,6 +52,8 @@ def _answers() -> Iterator[Any]:
 
     @cache
     def decoding(name: str, grammar: str, decoder: str, l: int) -> Callable[[], object]:
+        from nbl.bench import decode
+
         decode.GRAMMARS[name] = json.loads(grammar)
         return decode.task(name, decoder, l)
 

@@ -67,21 +67,21 @@ def _inside(quick: bool, rounds: int, threads: int) -> Measurements:
     implementations = inside.chosen(i.name for i in inside.IMPLEMENTATIONS if i.name != "naive" or not quick)
     for case in _cases(quick):
         what = f"inside algorithms, {case.b} sentences of {case.l} words, {case.m} nonterminals"
-        yield what, inside.compare(implementations, case, rounds)
+        yield what, inside.measure_case(implementations, case, rounds)
 
 
 def _step(quick: bool, rounds: int, threads: int) -> Measurements:
     for name in step.MODELS:
         step.check(name)
     for count in sorted({1, threads}):
-        yield f"training steps, threads: {count}", step.compare(list(step.MODELS), count, rounds, _every(quick))
+        yield f"training steps, threads: {count}", step.measure_steps(list(step.MODELS), count, rounds, _every(quick))
 
 
 def _decode(quick: bool, rounds: int, threads: int) -> Measurements:
     for name in decode.GRAMMARS:
         decode.check(name)
     for l in (10, 20) if quick else (10, 20, 30, 40):
-        yield f"decoders, {l} words", decode.compare(list(decode.GRAMMARS), l, min(rounds, 3))
+        yield f"decoders, {l} words", decode.measure_decoders(list(decode.GRAMMARS), l, min(rounds, 3))
 
 
 MEASUREMENTS: dict[str, Callable[[bool, int, int], Measurements]] = {
@@ -100,14 +100,12 @@ def _against(other: Path, parts: Collection[str], quick: bool, rounds: int, thre
             for name in step.MODELS:
                 step.check(name)
             for count in sorted({1, threads}):
-                rows = pair.compare(checkouts.steps(count, _every(quick)), rounds)
+                rows = pair.measure(checkouts.steps(count, _every(quick)), rounds)
                 yield f"training steps of both checkouts, threads: {count}", rows
-        if "decode" in parts and pair.have_decoders:
+        if "decode" in parts:
             for name in decode.GRAMMARS:
                 decode.check(name)
-            yield f"decoders of both checkouts, {checkouts.WORDS} words", pair.compare(checkouts.decoders(), rounds)
-        elif "decode" in parts:
-            note(f"the decoders of {other} are not timed: it has no nbl.bench.decode.task")
+            yield f"decoders of both checkouts, {checkouts.WORDS} words", pair.measure(checkouts.decoders(), rounds)
 
 
 def _every(quick: bool) -> int:
