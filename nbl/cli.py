@@ -15,7 +15,6 @@ from nbl.errors import UserError
 from nbl.process import keep_freed_memory, share_cores
 
 ABOUT = "Grammar induction with neural lexicalised PCFGs: corpora, training, parsing, tables."
-PIPELINE = {"jsonschema", "matplotlib", "pandas", "scipy", "seaborn"}  # modules of the extra of this name
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +44,7 @@ def run(arguments: list[str]) -> None:
     if verb in {"-h", "--help"}:
         print(_help())
     elif verb == "--version":
-        from importlib.metadata import version  # slower than all of this module
+        from importlib.metadata import version  # slow to import
 
         print(f"nbl {version('nbl')}")
     elif verb not in VERBS:
@@ -73,9 +72,9 @@ def main() -> None:
         _fail(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in PIPELINE:
+        if not (extra := _extra_with(package)):
             raise
-        _fail(f"nbl {sys.argv[1]} needs {package}, which is not installed: pip install 'nbl[pipeline]'")
+        _fail(f"{package}, which this needs, is not installed: pip install 'nbl[{extra}]'")
     except (MemoryError, RuntimeError) as error:  # torch raises the latter
         reason = str(error).partition("\n")[0]
         if not isinstance(error, MemoryError) and not re.search("allocate|out of memory", reason):
@@ -86,6 +85,17 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _extra_with(package: str) -> str | None:
+    """The extra of this distribution that has a package."""
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import
+
+    try:
+        matches = (re.match(rf"{package}\b.*extra == .(\w+)", requirement) for requirement in requires("nbl") or [])
+        return next((match[1] for match in matches if match), None)
+    except PackageNotFoundError:
+        return None
 
 
 def _help() -> str:

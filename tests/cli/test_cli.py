@@ -123,13 +123,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, message)
     assert not out.exists()
 
 
-def test_a_missing_extra_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nbl.commands.matrix", None)
-    monkeypatch.setattr(cli, "PIPELINE", {"nbl"})
-    code, _, err = call("runs")
-    assert (code, err) == (2, "nbl: nbl runs needs nbl, which is not installed: pip install 'nbl[pipeline]'\n")
-
-
 def test_sizes_beyond_the_memory_are_one_sentence(tmp_path):
     trees = tmp_path / "a.mrg"
     trees.write_text(TREE * 3)
