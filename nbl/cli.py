@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         lines = textwrap.wrap(glued, 74, break_on_hyphens=False, initial_indent="  ", subsequent_indent="    ")
         super().__init__(
             f"nbl {verb}",
-            description=f"{textwrap.fill(summary, 78)}\n{details.rstrip()}",
+            description=f"{textwrap.fill(summary, 78)}\n\n{details}".rstrip(),
             epilog="Example:\n" + " \\\n".join(lines).replace("\0", " "),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

@@ -61,21 +61,21 @@ def _argument(*names: str, help: str, **settings: Any) -> Argument:
 
 
 def _file(name: str, help: str, **settings: Any) -> Argument:
-    def existing_or_new(text: str) -> Path:
+    def path(text: str) -> Path:
         if Path(text).is_dir():
             raise argparse.ArgumentTypeError(f"{text} is a folder; name a file")
         return Path(text)
 
-    return _argument(name, help=help, **{"type": existing_or_new, "metavar": "FILE"} | settings)
+    return _argument(name, help=help, type=path, metavar="FILE", **settings)
 
 
-def _folder(name: str, help: str, **settings: Any) -> Argument:
-    def existing_or_new(text: str) -> Path:
+def _folder(name: str, help: str, metavar: str = "DIR", **settings: Any) -> Argument:
+    def path(text: str) -> Path:
         if Path(text).is_file():
             raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
         return Path(text)
 
-    return _argument(name, help=help, **{"type": existing_or_new, "metavar": "DIR"} | settings)
+    return _argument(name, help=help, type=path, metavar=metavar, **settings)
 
 
 def _count(name: str, least: int, default: int, help: str) -> Argument:
@@ -115,12 +115,12 @@ RUN = _argument("run", type=Path, metavar="RUN", help="folder of a run")
 TEXT = _argument(
     "text", type=Path, metavar="FILE", nargs="?", default=Path("-"), help="text, one sentence per line; - is stdin"
 )
-TREEBANK_DECODERS = [name for name in DECODERS if not name.endswith(LEGACY)]
-CORPUS_OF_RUN = _folder("--corpus-dir", "corpus the run was trained on", required=True)
+OWN_DECODERS = [name for name in DECODERS if not name.endswith(LEGACY)]
+CORPUS_OF_RUN = _folder("--corpus-dir", "corpus of the run or runs", required=True)
 VOCABULARY_OF_RUN = _folder("--corpus-dir", "corpus of the run, if the run has no vocab.txt")
 SPLIT = _choice("--split", SPLITS, "part of the corpus", default="test")
 DEVICE = _argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-JSON = _switch("--json", "print JSON instead of tables", dest="as_json")
+JSON = _switch("--json", "print JSON", dest="as_json")
 PARAMS = _file("--params", "file of all parameters", default=Path("params.yaml"))
 RESULTS = _folder("--results", "folder of all results", default=Path("results"))
 NARROWED = _several("--config", "KEY=VALUE", "narrow the matrix as in Snakemake: corpus, seeds, tables, experiments")
@@ -137,11 +137,9 @@ VERBS = {
     "prepare": _verb(
         "corpus",
         "Build a corpus: clean it, number its words, find gold heads, count everything.",
-        """
-Writes train.jsonl, dev.jsonl, test.jsonl, vocab.txt and stats.json.
+        """Writes train.jsonl, dev.jsonl, test.jsonl, vocab.txt and stats.json.
 PART is train, dev or test; without it, your own sentences are split 80:10:10
-in their order.
-""",
+in their order.""",
         "nbl prepare --corpus toy --out results/toy/corpus",
         _folder("--out", "folder to write", required=True),
         _choice("--corpus", CORPORA, "a corpus that nbl knows"),
@@ -156,16 +154,14 @@ in their order.
     "train": _verb(
         "training",
         "Train a grammar.",
-        f"""
-Writes config.yaml, vocab.txt, history.csv (one row per epoch) and
+        f"""Writes config.yaml, vocab.txt, history.csv (one row per epoch) and
 checkpoint.pt (the model with the lowest dev perplexity).
 The same command resumes an interrupted run.
 
 Settings of the model, if it has them:
 {_listed(key for key in SETTINGS if key not in TRAINING)}
 Settings of the training:
-{_listed(TRAINING)}
-""",
+{_listed(TRAINING)}""",
         "nbl train --corpus-dir results/toy/corpus --model nblpcfg --seed 0 --out runs/nblpcfg/seed0",
         _folder("--corpus-dir", "corpus built by `nbl prepare`", required=True),
         _choice("--model", list(MODELS), "grammar to train", required=True),
@@ -181,13 +177,11 @@ Settings of the training:
     "evaluate": _verb(
         "evaluation",
         "Parse part of a corpus with a trained grammar and score the trees.",
-        """
-Writes predictions.DECODER.jsonl (spans, heads and log p of each sentence, no
+        """Writes predictions.DECODER.jsonl (spans, heads and log p of each sentence, no
 words) to the folder of the run, and metrics.json from all predictions there.
 For parts other than test: predictions.DECODER.PART.jsonl, metrics.PART.json.
 cyk-legacy and mbr-legacy repeat the errors of the released NL-PCFG decoders.
-Without gold trees, only perplexity is reported.
-""",
+Without gold trees, only perplexity is reported.""",
         "nbl evaluate runs/nblpcfg/seed0 --corpus-dir results/toy/corpus --decoder cyk mbr",
         RUN,
         CORPUS_OF_RUN,
@@ -202,8 +196,7 @@ Without gold trees, only perplexity is reported.
     "parse": _verb(
         "grammar",
         "Parse text, one sentence per line.",
-        """
-Text is split into words as in the treebank; punctuation is removed, as in
+        """Text is split into words as in the treebank; punctuation is removed, as in
 training. Unknown words are parsed as <unk> and printed as written.
 
 brackets  one line per sentence, (NT3[dog] (T the) (T dog)): NT3 is the
@@ -211,12 +204,11 @@ brackets  one line per sentence, (NT3[dog] (T the) (T dog)): NT3 is the
           if there is one, T any preterminal
 conllx    words and heads
 json      one object per line, with log p
-svg, png  a picture: constituents above the words, arcs of the heads below
-""",
+svg, png  a picture: constituents above the words, arcs of the heads below""",
         "echo 'The dog barks.' | nbl parse runs/nblpcfg/seed0 --decoder cyk --format svg --out dog.svg",
         RUN,
         TEXT,
-        _choice("--decoder", TREEBANK_DECODERS, "mbr has better trees, cyk has labels", default="mbr"),
+        _choice("--decoder", OWN_DECODERS, "mbr has better trees, cyk has labels", default="mbr"),
         _choice("--format", FORMATS, "what to print or draw", default="brackets"),
         _file("--out", "file to write"),
         VOCABULARY_OF_RUN,
@@ -226,13 +218,11 @@ svg, png  a picture: constituents above the words, arcs of the heads below
     "score": _verb(
         "grammar",
         "Print log p of each sentence of a text, and its perplexity.",
-        """
-Text is split into words as in the treebank, without punctuation; unknown
+        """Text is split into words as in the treebank, without punctuation; unknown
 words are <unk>. Logarithms are natural.
 Perplexity is exp(-sum log p / sum (words + 1)).
 Lines of fewer than two words are not scored: no grammar here derives them.
-For compound models, log p is log p(w|z) - KL with z at its mean.
-""",
+For compound models, log p is log p(w|z) - KL with z at its mean.""",
         "nbl score runs/nblpcfg/seed0 story.txt",
         RUN,
         TEXT,
@@ -243,8 +233,7 @@ For compound models, log p is log p(w|z) - KL with z at its mean.
     "show": _verb(
         "grammar",
         "Show a grammar: the most probable rules of each nonterminal and words of each symbol.",
-        """
-A star marks the head child. In a lexicalised grammar, rules depend on the
+        """A star marks the head child. In a lexicalised grammar, rules depend on the
 head word; they are averaged over the words that the nonterminal would have
 as root. Words are those of each preterminal (npcfg, cpcfg, tnpcfg), of each
 symbol (nlpcfg), of each nonterminal as root and of each value of H (nblpcfg).
@@ -252,8 +241,7 @@ A compound model is shown at z = 0.
 
 With --corpus-dir: how often each nonterminal occurs in the CYK trees, and
 which gold constituents it stands for. The trees are those of
-`nbl evaluate --decoder cyk` if it has run; otherwise they are parsed now.
-""",
+`nbl evaluate --decoder cyk` if it has run; otherwise they are parsed now.""",
         "nbl show runs/nblpcfg/seed0 --corpus-dir results/toy/corpus --top 5",
         RUN,
         _folder("--corpus-dir", "also count the symbols in the CYK trees of this corpus"),
@@ -264,10 +252,8 @@ which gold constituents it stands for. The trees are those of
     "sample": _verb(
         "grammar",
         "Draw sentences with their trees from a trained grammar.",
-        """
-From the top down: root, rules, words. A tree that grows beyond --max-length
-words is rejected and another one drawn. Trees are printed as by `nbl parse`.
-""",
+        """From the top down: root, rules, words. A tree that grows beyond --max-length
+words is rejected and another one drawn. Trees are printed as by `nbl parse`.""",
         "nbl sample runs/nblpcfg/seed0 -n 10 --seed 0 --max-length 20",
         RUN,
         _count("-n", 1, 10, "number of sentences"),
@@ -279,15 +265,13 @@ words is rejected and another one drawn. Trees are printed as by `nbl parse`.
     "compare": _verb(
         "evaluation",
         "Compare the predictions of runs for the same sentences, pair by pair.",
-        """
-Self-F1 is the F1 of one run's trees against the other's. The difference in
+        """Self-F1 is the F1 of one run's trees against the other's. The difference in
 F1 comes with a 95% bootstrap interval over sentences and with the sentences
-that differ most. Needs the predictions of `nbl evaluate`, but no model.
-""",
+that differ most. Needs the predictions of `nbl evaluate`, but no model.""",
         "nbl compare runs/nblpcfg/seed0 runs/nblpcfg/seed1 --corpus-dir results/toy/corpus",
         _argument("runs", type=Path, metavar="RUN", nargs="+", help="folders of two or more runs"),
         CORPUS_OF_RUN,
-        _choice("--decoder", TREEBANK_DECODERS, "decoder whose predictions are compared", default="mbr"),
+        _choice("--decoder", OWN_DECODERS, "decoder whose predictions are compared", default="mbr"),
         SPLIT,
         _count("--seed", 0, 0, "seed of the bootstrap"),
         _count("--top", 0, 10, "number of sentences to list per pair"),
@@ -296,12 +280,10 @@ that differ most. Needs the predictions of `nbl evaluate`, but no model.
     "bench": _verb(
         "bench",
         "Measure speed and memory of all candidates in turns, and compare them.",
-        """
-A candidate that differs from the naive inside algorithm, or from the best of
+        """A candidate that differs from the naive inside algorithm, or from the best of
 all trees, is not timed. Seconds of inside algorithms and decoders are
 processor time on one thread. Read the ratios: machines differ and are seldom
-idle.
-""",
+idle.""",
         "nbl bench --quick --part inside",
         _folder("--out", "folder for the csv files"),
         _several("--part", "PART", f"only some of {', '.join(PARTS)}", dest="parts", type=_one_of(PARTS)),
@@ -328,12 +310,10 @@ idle.
     "collect": _verb(
         "matrix",
         "Collect the scores and training curves of the runs that the tables need.",
-        """
-Writes metrics.json (means over the seeds), seeds.csv (every seed),
+        """Writes metrics.json (means over the seeds), seeds.csv (every seed),
 history.csv (every epoch), d_H.csv and nonterminals.csv (the sweeps) to the
 folder of the corpus. Runs that are missing, damaged or trained with other
-settings are named and left out.
-""",
+settings are named and left out.""",
         "nbl collect --config corpus=toy",
         NARROWED,
         PARAMS,
@@ -342,10 +322,8 @@ settings are named and left out.
     "export": _verb(
         "matrix",
         "Copy the small, wordless files of finished runs, which may be published.",
-        """
-These are settings, curves, scores and predictions. Every verb reads the copy
-with --results.
-""",
+        """These are settings, curves, scores and predictions. Every verb reads the copy
+with --results.""",
         "nbl export --config corpus=sample",
         NARROWED,
         PARAMS,
@@ -367,25 +345,21 @@ with --results.
     "tables": _verb(
         "paper",
         "Write every table and figure of the paper from the results of a corpus.",
-        """
-The files are LaTeX, PDF and PNG. A cell with missing runs shows its number of
+        """The files are LaTeX, PDF and PNG. A cell with missing runs shows its number of
 seeds. paper.tex holds everything in one document, and is compiled if pdflatex
-is installed.
-""",
+is installed.""",
         "nbl tables --corpus toy",
         *REPORT,
     ),
     "check": _verb(
         "paper",
         "Judge every number and every claim of the paper by the results of a corpus.",
-        """
-Writes check.tex and check.json. A number is reproduced if chance explains
+        """Writes check.tex and check.json. A number is reproduced if chance explains
 its difference, and not reproduced otherwise; it is undecided if our seeds
 differ too much. A claim is reproduced if the means show it and an exact test
 over the seeds gives p of at most 1/16, and not reproduced if they show the
 opposite as clearly; it is undecided if a rival has fewer nonterminals than
-in its release, which makes the claim easier. Not run: runs are missing.
-""",
+in its release, which makes the claim easier. Not run: runs are missing.""",
         "nbl check --corpus toy",
         *REPORT,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,9 @@ def bench(
     torch.set_num_threads(1)
     results: dict[str, list[Row]] = {}
     if against is None:
-        measurements = {name: MEASUREMENTS[name](quick, rounds, threads) for name in PARTS if name in (parts or PARTS)}
+        measurements = {
+            name: MEASUREMENTS[name](quick, rounds, threads) for name in PARTS if name in parts or not parts
+        }
     else:
         measurements = {"against": _against(against, parts or ("step", "decode"), quick, rounds, threads)}
     for name, measured in measurements.items():
@@ -84,11 +86,7 @@ def _decode(quick: bool, rounds: int, threads: int) -> Measurements:
         yield f"decoders, {l} words", decode.measure_decoders(list(decode.GRAMMARS), l, min(rounds, 3))
 
 
-MEASUREMENTS: dict[str, Callable[[bool, int, int], Measurements]] = {
-    "inside": _inside,
-    "step": _step,
-    "decode": _decode,
-}
+MEASUREMENTS = dict(zip(PARTS, (_inside, _step, _decode), strict=True))
 
 
 def _against(other: Path, parts: Collection[str], quick: bool, rounds: int, threads: int) -> Measurements:

@@ -46,7 +46,7 @@ def prepare(
     title = f"{stats['corpus']}: {stats['vocabulary']:,} words in the vocabulary"
     print_table(COLUMNS, [_row(split, counts) for split, counts in stats["splits"].items()], title, narrow=True)
     if any("trees" in counts for counts in stats["splits"].values()):
-        print("LB, RB, best: sentence F1 of left branching, right branching, the best binary trees")
+        print("LB, RB, best: sentence F1 of left branching, right branching, best binary trees")
     for note in _notes(stats):
         print(f"note: {note}")
     print(f"written to {out}")

@@ -44,7 +44,7 @@ def train(
     if as_json:
         print_json({"run": str(out), "epochs": len(history), "best": best})
     else:
-        print(f"{out}: {len(history)} epochs, kept {_line(best)}")
+        print(f"{out}: {len(history)} epoch{'s' if len(history) > 1 else ''}, kept {_line(best)}")
 
 
 class Epochs(nbl.train.Progress):
@@ -61,15 +61,16 @@ class Epochs(nbl.train.Progress):
         self.steps = steps
 
     def advance(self, run: Run, loss: float, sentences_per_second: float) -> None:
-        self._update(run, f"step {run.step} of {self.steps}, loss {loss:.2f}, {sentences_per_second:.1f} sentences/s")
+        epochs = run.config.training.epochs
+        completed = (run.epoch - 1) * self.steps + run.step
+        facts = f"step {run.step} of {self.steps}, loss {loss:.2f}, {sentences_per_second:.1f} sentences/s"
+        self.progress.update(f"epoch {run.epoch} of {epochs}", completed, epochs * self.steps, facts)
+
+    def begin_dev(self, run: Run) -> None:
+        self.progress.bar.update(self.progress.task, facts="dev")
 
     def end_epoch(self, row: Row) -> None:
         self.progress.line(_line(row))
-
-    def _update(self, run: Run, facts: str) -> None:
-        epochs = run.config.training.epochs
-        completed = (run.epoch - 1) * self.steps + run.step
-        self.progress.update(f"epoch {run.epoch} of {epochs}", completed, epochs * self.steps, facts)
 
 
 def _line(row: Row) -> str:
