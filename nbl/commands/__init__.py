@@ -115,7 +115,7 @@ RUN = _argument("run", type=Path, metavar="RUN", help="folder of a run")
 TEXT = _argument(
     "text", type=Path, metavar="FILE", nargs="?", default=Path("-"), help="text, one sentence per line; - is stdin"
 )
-OWN_DECODERS = [name for name in DECODERS if not name.endswith(LEGACY)]
+DECODERS_OF_ALL = [name for name in DECODERS if not name.endswith(LEGACY)]
 CORPUS_OF_RUN = _folder("--corpus-dir", "corpus of the run or runs", required=True)
 VOCABULARY_OF_RUN = _folder("--corpus-dir", "corpus of the run, if the run has no vocab.txt")
 SPLIT = _choice("--split", SPLITS, "part of the corpus", default="test")
@@ -208,7 +208,7 @@ svg, png  a picture: constituents above the words, arcs of the heads below""",
         "echo 'The dog barks.' | nbl parse runs/nblpcfg/seed0 --decoder cyk --format svg --out dog.svg",
         RUN,
         TEXT,
-        _choice("--decoder", OWN_DECODERS, "mbr has better trees, cyk has labels", default="mbr"),
+        _choice("--decoder", DECODERS_OF_ALL, "mbr has better trees, cyk has labels", default="mbr"),
         _choice("--format", FORMATS, "what to print or draw", default="brackets"),
         _file("--out", "file to write"),
         VOCABULARY_OF_RUN,
@@ -271,7 +271,7 @@ that differ most. Needs the predictions of `nbl evaluate`, but no model.""",
         "nbl compare runs/nblpcfg/seed0 runs/nblpcfg/seed1 --corpus-dir results/toy/corpus",
         _argument("runs", type=Path, metavar="RUN", nargs="+", help="folders of two or more runs"),
         CORPUS_OF_RUN,
-        _choice("--decoder", OWN_DECODERS, "decoder whose predictions are compared", default="mbr"),
+        _choice("--decoder", DECODERS_OF_ALL, "decoder whose predictions are compared", default="mbr"),
         SPLIT,
         _count("--seed", 0, 0, "seed of the bootstrap"),
         _count("--top", 0, 10, "number of sentences to list per pair"),

@@ -11,6 +11,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
 
 PROJECT = Path(__file__).parents[2]
 TOOLS = {"snakemake", "dvc"}  # are run, not imported
@@ -56,6 +57,13 @@ def test_the_lock_holds_all_requirements_and_the_tested_torch(declared):
     assert {name for group, names in declared.items() if group != "open" for name in names} <= set(map(_name, lock[1:]))
     assert "torch==2.13.0" in lock
     assert all("==" in line for line in lock[1:])
+
+
+def test_the_hooks_check_what_make_lint_checks():
+    hooks = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    (commands,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    checks = {line.removeprefix("\t$(BIN)/").removesuffix(" .") for line in commands.splitlines()}
+    assert {hook["entry"] for hook in hooks} == checks
 
 
 @pytest.fixture(scope="module")
