@@ -54,6 +54,12 @@ def test_help_and_refusals_need_no_torch():
         assert done.stderr.splitlines()[-1] == "False"
 
 
+def test_verbs_of_corpora_results_and_tables_start_without_torch():
+    modules = ", ".join(f"nbl.commands.{name}" for name in ("corpus", "evaluation", "matrix", "paper"))
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_version():
     assert call("--version") == (0, f"nbl {metadata.version('nbl')}\n", "")
 
