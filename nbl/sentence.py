@@ -10,7 +10,12 @@ from typing import NamedTuple
 SPLITS = ("train", "dev", "test")
 CONLLX_SCHEME = "conllx"  # gold heads that come from a file
 MAX_WORDS = 10_000  # of a vocabulary, unless the user chooses
-MAX_LENGTH = 250  # words: the longest sentence of the Wall Street Journal; charts grow with the cube
+# What is larger is not a sentence: readers refuse it before it fills the memory or the stack.
+MAX_LENGTH = 250  # words after cleaning, as in the longest sentence of the Wall Street Journal
+MAX_LEAVES = 2000  # words and punctuation of a tree
+MAX_DEPTH = 500  # open brackets; the deepest tree of the Wall Street Journal has about 40
+MAX_TOKEN = 500  # characters of a word or a label
+MAX_LINE = 100_000  # characters of a sentence of plain text
 
 
 class Span(NamedTuple):

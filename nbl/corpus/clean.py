@@ -37,7 +37,7 @@ def normalise(word: str) -> str:
 
 def words_of(tree: Tree) -> list[str]:
     """The normalised words that cleaning keeps."""
-    return [normalise(leaf.word) for leaf in tree.preterminals() if is_word(leaf) and leaf.word is not None]
+    return [normalise(leaf.word) for leaf in tree.preterminals() if is_word(leaf)]
 
 
 def tags_of(tree: Tree) -> list[str]:
@@ -54,7 +54,7 @@ def spans_of(tree: Tree) -> list[Span]:
 
     def visit(node: Tree, i: int) -> int:
         """Add the spans of `node`, whose first kept word is number i; return the end of its words."""
-        if node.is_preterminal:
+        if node.word:
             return i + is_word(node)
         slot = len(spans)
         j = i

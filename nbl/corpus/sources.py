@@ -34,7 +34,7 @@ def clean_trees(name: str, trees: Iterable[Tree]) -> list[Raw]:
 
 def _clean_one(id: str, tree: Tree) -> Raw:
     heads = {scheme.name: scheme.heads(tree) for scheme in SCHEMES.values()}
-    leaves = [(leaf.label, leaf.word or "") for leaf in tree.preterminals() if leaf.label != "-NONE-"]
+    leaves = [(leaf.label, leaf.word) for leaf in tree.preterminals() if leaf.label != "-NONE-"]
     return Raw(Sentence(id, words_of(tree), [], tags_of(tree), spans_of(tree), heads), leaves)
 
 

@@ -32,8 +32,8 @@ from typing import NamedTuple
 from nbl.corpus.clean import NUMBER, normalise
 from nbl.corpus.folder import UNKNOWN
 from nbl.errors import UserError
+from nbl.sentence import MAX_LINE
 
-MAX_LINE = 100_000  # characters of a sentence
 WORD_SIGNS = {"%", "&"}
 BRACKET = re.compile(r"-[LR][RCS]B-")
 CURRENCY = re.compile(r"[A-Za-z]*\$")

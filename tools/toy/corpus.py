@@ -82,7 +82,7 @@ def _sample_split(generator: random.Random, size: int) -> list[ToyTree]:
         tree, heads, draws, log_prob = toy_grammar().sample(generator)
         if SHORTEST <= len(heads) <= LONGEST:
             first = next(filter(is_word, tree.preterminals()))
-            first.word = first.word and first.word[0].upper() + first.word[1:]
+            first.word = first.word[0].upper() + first.word[1:]
             trees.append(ToyTree(f"( {tree} )", words_of(tree), heads, log_prob, draws))
     return trees
 

@@ -142,7 +142,7 @@ class Grammar:
                 tree, top = expand(slot.category, word)
                 tree.label += label.removeprefix(slot.category)
                 return tree, top
-            if node.is_preterminal:
+            if node.word:
                 leaf = Tree(label, word=head.spell(node).replace("#", trace))
                 return leaf, leaf if is_word(leaf) else None
             parts = [(child, *fill(child, rule, head, trace)) for child in node.children]

@@ -55,7 +55,7 @@ class Lexeme:
 
     def spell(self, leaf: Tree) -> str:
         """The word at a leaf of a rule with this head word."""
-        return self.forms[leaf.label] if leaf.word == "_" else leaf.word or ""
+        return self.forms[leaf.label] if leaf.word == "_" else leaf.word
 
     def relate(self, relation: str, weights: dict[Lexeme, int], favourites: bool) -> None:
         """Set p(. | this word, relation) from weights; with favourites, by a ranking of this word's own.
@@ -99,7 +99,7 @@ class Rule:
 
 def slot_of(leaf: Tree) -> Slot | None:
     """The constituent that a leaf of a rule stands for; None if it is a word."""
-    return _slot(leaf.label, leaf.word) if leaf.word is not None and leaf.word.startswith("=") else None
+    return _slot(leaf.label, leaf.word) if leaf.word.startswith("=") else None
 
 
 @cache

@@ -1,69 +1,37 @@
 """Which child of a constituent is its head, by the rules of Stanford's basic dependencies.
 
 `TABLE` holds the search lists of each category, `search` applies them and `first_conjunct` makes
-the first conjunct head a coordination. `special_head` goes before the table: a content word, not
-its auxiliaries or its copula, heads a verb group. The rules see trees of `Node`s that
-`nbl.corpus.rewrites` has prepared.
+the first conjunct head a coordination. `special_head` takes precedence over the table: a content word,
+not its auxiliaries or its copula, heads a verb group. The trees have bare labels and lower-case words;
+`nbl.corpus.heads.rewrites` has prepared them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+
+from nbl.corpus.treebank import Tree
 
 PUNCTUATION = frozenset(", : . `` '' -LRB- -RRB-".split())
 CONJUNCTIONS = frozenset({"CC", "CONJP"})
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A constituent with `children`, or a leaf with its lower-cased `word`.
-
-    Unlike a `Tree` it has a bare label; `adverbial` says that the label was a noun phrase with the
-    function tag TMP or ADV. `head` is the number of the head word, counted from 1: a leaf is its own
-    head, a constituent gets one by percolation.
-    """
-
-    label: str
-    children: list[Node] = field(default_factory=list)
-    word: str = ""
-    adverbial: bool = False
-    head: int = 0
-
-    def subtrees(self) -> Iterator[Node]:
-        """The node and all inside it in pre-order; the children of the node just yielded may be changed."""
-        stack = [self]
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(reversed(node.children))
-
-    def constituents(self) -> Iterator[Node]:
-        """The subtrees that are no leaves."""
-        return (node for node in self.subtrees() if node.children)
-
-    def has(self, *labels: str) -> bool:
-        """Has the node a child with one of the labels?"""
-        return any(child.label in labels for child in self.children)
 
 
 SearchLists = list[tuple[str, list[str]]]
 
 
 def parse_table(rules: Mapping[str, str]) -> dict[str, SearchLists]:
-    """The search lists of each category as (way of searching, labels), from their notation.
+    """The search lists of each category as (direction, labels), from their notation.
 
     `<` takes the labels in the order given and looks for the leftmost child of each, `>` for the
-    rightmost; `>>` takes the rightmost child that bears any of the labels; `;` begins the list to
-    try next. If all lists fail, the head is the outermost child on the side of the last list,
-    punctuation aside.
+    rightmost; `>>` takes the rightmost child with any of the labels; `;` begins the list to try next.
+    If all lists fail, the head is the outermost child on the side of the last list, punctuation aside.
 
     >>> parse_table({"S": "< VP S ; > NP"})
     {'S': [('<', ['VP', 'S']), ('>', ['NP'])]}
     """
     lists = {label: [search.split() for search in rule.split(";")] for label, rule in rules.items()}
-    return {label: [(way, labels) for way, *labels in searches] for label, searches in lists.items()}
+    return {label: [(direction, labels) for direction, *labels in searches] for label, searches in lists.items()}
 
 
 NOUN_PHRASE = """>> NN NNP NNPS NNS NX NML JJR WP ; < NP PRP ; >> ADJP FW ; > CD ;
@@ -105,26 +73,26 @@ TABLE = parse_table(
 _OTHER: SearchLists = [("<", [])]
 
 
-def search(node: Node, table: Mapping[str, SearchLists]) -> Node:
+def search(node: Tree, table: Mapping[str, SearchLists]) -> Tree:
     """The head child by the table alone."""
     lists = table.get(node.label, _OTHER)
-    for way, labels in lists:
-        found = _find(node.children, way, labels)
+    for direction, labels in lists:
+        found = _find(node.children, direction, labels)
         if found is not None:
             return found
     children = node.children if lists[-1][0] == "<" else node.children[::-1]
     return next((child for child in children if child.label not in PUNCTUATION), children[0])
 
 
-def _find(children: Sequence[Node], way: str, labels: Sequence[str]) -> Node | None:
+def _find(children: Sequence[Tree], direction: str, labels: Sequence[str]) -> Tree | None:
     """The child that one search list finds."""
-    ordered = children if way == "<" else children[::-1]
-    if way == ">>":
+    ordered = children if direction == "<" else children[::-1]
+    if direction == ">>":
         return next((child for child in ordered if child.label in labels), None)
     return next((child for label in labels for child in ordered if child.label == label), None)
 
 
-def first_conjunct(node: Node, head: Node) -> Node:
+def first_conjunct(node: Tree, head: Tree) -> Tree:
     """The head child, or the first conjunct if the head child is a later one."""
     children = node.children
     i = children.index(head)
@@ -146,8 +114,8 @@ PARTICIPLES = frozenset({"VBN", "VBG", "VBD"})  # VBD is often a mistake for VBN
 PREDICATES = ("VP", "ADJP", "NP", "WHADJP", "WHNP")
 
 
-def special_head(node: Node, parent: Node | None) -> Node | None:
-    """The head child where a rule goes before the table, else None."""
+def special_head(node: Tree, parent: Tree | None) -> Tree | None:
+    """The head child if a rule takes precedence over the table, else None."""
     if node.label == "CONJP":
         return _head_of_conjunction(node)
     if node.label == "SBARQ":
@@ -159,14 +127,14 @@ def special_head(node: Node, parent: Node | None) -> Node | None:
     return None
 
 
-def _head_of_conjunction(node: Node) -> Node | None:
+def _head_of_conjunction(node: Tree) -> Tree | None:
     """The adverb of `but also`, `and not`, `and yet`; of `and so` it is the conjunction."""
     *_, last_leaf = node.subtrees()
     is_adverb = node.children[0].label == "CC" and last_leaf.word in {"not", "also", "rather", "yet"}
     return node.children[-1] if is_adverb else None
 
 
-def _head_of_question(node: Node) -> Node | None:
+def _head_of_question(node: Tree) -> Tree | None:
     """`what is wrong` has the head `wrong`, `who is the president` the head `who`.
 
     `rewrites.flatten_question` puts the copula beside its wh-phrase.
@@ -176,7 +144,7 @@ def _head_of_question(node: Node) -> Node | None:
     return question and (_find(node.children[copula:], "<", ["ADJP"]) or question)
 
 
-def _head_of_inversion(node: Node) -> Node | None:
+def _head_of_inversion(node: Tree) -> Tree | None:
     """`such a great idea this was` has the head `idea`."""
     last = next((i for i, child in enumerate(node.children) if child.label == "VP"), 0)
     nps = [child for child in node.children[:last] if child.label == "NP" and not child.adverbial]
@@ -185,12 +153,12 @@ def _head_of_inversion(node: Node) -> Node | None:
     return nps[0] if len(nps) > 1 and is_copula else None
 
 
-def is_form_of(leaf: Node, words: frozenset[str]) -> bool:
-    """Is this a verb with one of the forms?"""
+def is_form_of(leaf: Tree, words: frozenset[str]) -> bool:
+    """Whether the leaf is a verb with one of the forms."""
     return leaf.label in VERBS and leaf.word in words
 
 
-def _head_of_verb_group(node: Node, parent: Node | None) -> Node | None:
+def _head_of_verb_group(node: Tree, parent: Tree | None) -> Tree | None:
     """The phrase that auxiliaries or a copula belong to."""
     has_be = any(is_form_of(child, BE) for child in node.children)
     has_modal = node.has("TO", "MD")
@@ -205,8 +173,8 @@ def _head_of_verb_group(node: Node, parent: Node | None) -> Node | None:
     return None
 
 
-def _has_participle(phrase: Node) -> bool:
-    """Is this a verb phrase with a participle of its own, or in its conjunct before a conjunction?"""
+def _has_participle(phrase: Tree) -> bool:
+    """Whether this is a verb phrase with a participle, its own or in its conjunct before a conjunction."""
     if phrase.label != "VP":
         return False
     return phrase.has(*PARTICIPLES) or any(
@@ -215,9 +183,9 @@ def _has_participle(phrase: Node) -> bool:
     )
 
 
-def _is_existential(node: Node, parent: Node | None) -> bool:
-    """Does `there` go before the verb phrase (`there is a problem`) or belong to the question?"""
-    scope: list[Node] = []
+def _is_existential(node: Tree, parent: Tree | None) -> bool:
+    """Whether `there` stands before the verb phrase (`there is a problem`) or in the question."""
+    scope: list[Tree] = []
     if node.label == "SQ":
         scope = node.children
     elif node.label == "VP" and parent is not None:
@@ -225,14 +193,14 @@ def _is_existential(node: Node, parent: Node | None) -> bool:
     return any(inner.label == "EX" for phrase in scope for inner in phrase.subtrees())
 
 
-def _is_wh_question(node: Node, parent: Node | None) -> bool:
+def _is_wh_question(node: Tree, parent: Tree | None) -> bool:
     if parent is None or node.label != "SQ" or parent.label != "SBARQ":
         return False
     return any(sister.label.startswith("WH") for sister in parent.children)
 
 
-def _predicate(node: Node) -> Node | None:
-    """What a copula says of its subject; in a question the subject stands between the two."""
+def _predicate(node: Tree) -> Tree | None:
+    """The predicate of a copula; in a question, the subject stands between the two."""
     candidates = [child for child in node.children if not _is_adverbial(child)]
     if node.label != "SQ":
         return _find(candidates, "<", PREDICATES)
@@ -241,8 +209,8 @@ def _predicate(node: Node) -> Node | None:
     return None if is_subject else found
 
 
-def _is_adverbial(node: Node) -> bool:
-    """`last year`, also as all that is left of an elided verb phrase."""
+def _is_adverbial(node: Tree) -> bool:
+    """Whether this is a phrase such as `last year`, or an elided verb phrase of which only that is left."""
     if node.label == "VP":
         has_verb = any(child.word or child.label == "VP" for child in node.children)
         return not has_verb and any(child.adverbial for child in node.children)

@@ -1,18 +1,19 @@
 """Changes to a tree before its heads are found, after Stanford's converter.
 
-The treebank leaves some phrases flat or labels them in a way that no head rule can serve. Each
-rewrite looks at one constituent and changes its structure or its label, never the order of its
-words; `rewrite` applies them all.
+The treebank leaves some phrases flat, or labels them in a way that no head rule can handle. Each
+rewrite changes the structure or the label of one constituent, never the order of its words;
+`rewrite` applies them all.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from nbl.corpus.head_rules import BE, CONJUNCTIONS, Node, is_form_of
+from nbl.corpus.heads.rules import BE, CONJUNCTIONS, is_form_of
+from nbl.corpus.treebank import Tree
 
 
-def rewrite(root: Node) -> None:
+def rewrite(root: Tree) -> None:
     """Apply every rewrite to every constituent, one rewrite after the other."""
     for change in (
         relabel_mixed_coordination,
@@ -30,14 +31,14 @@ def rewrite(root: Node) -> None:
             change(node)
 
 
-def group(node: Node, label: str, i: int, j: int) -> Node:
+def group(node: Tree, label: str, i: int, j: int) -> Tree:
     """Put children[i:j] under a new constituent, which takes their place."""
-    group = Node(label, node.children[i:j])
+    group = Tree(label, node.children[i:j])
     node.children[i:j] = [group]
     return group
 
 
-def relabel_mixed_coordination(node: Node) -> None:
+def relabel_mixed_coordination(node: Tree) -> None:
     """A UCP is what its first conjunct is: (UCP (JJ red) (CC and) (NN steel)) is an ADJP."""
     if node.label != "UCP":
         return
@@ -52,11 +53,11 @@ def relabel_mixed_coordination(node: Node) -> None:
         node.label = "ADVP"
 
 
-def structure_coordination(node: Node) -> None:
+def structure_coordination(node: Tree) -> None:
     """Find the conjuncts of a flat noun phrase with a conjunction.
 
-    It is a list of modifiers before the head noun, or else two or more noun phrases. What is left
-    flat is a coordination of single words, which the table of heads can do.
+    It is a list of modifiers before the head noun, or else two or more noun phrases. What stays flat
+    is a coordination of single words, which the table of heads handles.
     """
     labels = [child.label for child in node.children]
     end = len(labels)
@@ -86,12 +87,12 @@ def structure_coordination(node: Node) -> None:
                 group(node, "ADJP" if labels[right - 1].startswith("JJ") else "NP", left + 1, right)
 
 
-def merge_quantities(node: Node) -> None:
+def merge_quantities(node: Tree) -> None:
     """(QP three) (QP or four) is one QP."""
     children = node.children
     for i, (left, right) in enumerate(pairwise(children)):
         if left.label == right.label == "QP" and right.has("CC"):
-            children[i : i + 2] = [Node("QP", left.children + right.children)]
+            children[i : i + 2] = [Tree("QP", left.children + right.children)]
             return
 
 
@@ -103,7 +104,7 @@ QUANTIFIERS = (
 )
 
 
-def group_quantifier(node: Node) -> None:
+def group_quantifier(node: Tree) -> None:
     """(QP more than ten) is (QP (XS more than) ten), and `up to` likewise an XSL."""
     if node.label != "QP":
         return
@@ -118,17 +119,17 @@ def group_quantifier(node: Node) -> None:
             return
 
 
-def flatten_determiner(node: Node) -> None:
+def flatten_determiner(node: Tree) -> None:
     """(NP (QP nearly all) coins) is (NP (ADVP nearly) all coins)."""
     quantity = node.children[0]
     if node.label != "NP" or quantity.label != "QP" or len(node.children) == 1:
         return
     *adverbs, determiner = quantity.children
     if adverbs and determiner.label == "DT" and all(adverb.label == "RB" for adverb in adverbs):
-        node.children[:1] = [Node("ADVP", adverbs), determiner]
+        node.children[:1] = [Tree("ADVP", adverbs), determiner]
 
 
-def split_quantity(node: Node) -> None:
+def split_quantity(node: Tree) -> None:
     """(QP two million or more) is a coordination of (NP two million) and (NP more)."""
     labels = [child.label for child in node.children]
     if node.label == "QP" and "CC" in labels[1:-1]:
@@ -137,7 +138,7 @@ def split_quantity(node: Node) -> None:
         group(node, "NP", 0, i)
 
 
-def flatten_question(node: Node) -> None:
+def flatten_question(node: Tree) -> None:
     """(SBARQ (WHNP who) (SQ is the king)) loses its SQ, so that `who` can be the head."""
     for i, clause in enumerate(node.children):
         if (
@@ -152,14 +153,14 @@ def flatten_question(node: Node) -> None:
             return
 
 
-def _only_word(node: Node) -> str:
-    """The word of a leaf or of a constituent over one leaf, else nothing."""
+def _only_word(node: Tree) -> str:
+    """The word of a leaf or of a constituent over one leaf, else an empty text."""
     while len(node.children) == 1:
         node = node.children[0]
     return node.word
 
 
-def join_conjunction(node: Node) -> None:
+def join_conjunction(node: Tree) -> None:
     """`and so` and `and yet` are conjunctions."""
     if node.label == "CONJP":
         return
@@ -172,7 +173,7 @@ def join_conjunction(node: Node) -> None:
 CONJUNCTS = ("NP", "VP", "PP", "S", "SBAR", "SBARQ", "SINV", "SQ")
 
 
-def move_adverb(node: Node) -> None:
+def move_adverb(node: Tree) -> None:
     """(NP (NP gold) (CC and) (ADVP even) (NP silver)): the adverb belongs to the second conjunct."""
     if node.label not in CONJUNCTS:
         return
@@ -191,7 +192,7 @@ def move_adverb(node: Node) -> None:
             conjunct.children.insert(0, children.pop(i))
 
 
-def relabel_temporal_clause(node: Node) -> None:
+def relabel_temporal_clause(node: Tree) -> None:
     """(NP (NP a rise) (SBAR since prices fell)): the preposition heads such a modifier of a noun."""
     if node.label != "NP":
         return

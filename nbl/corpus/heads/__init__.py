@@ -1,10 +1,12 @@
 """Gold heads: from a treebank tree to one dependency tree over the words that cleaning keeps.
 
-A *head scheme* decides which word of each constituent is its head. `Stanford` gives the basic
-Stanford Dependencies of CoreNLP, which the paper evaluates against: content words are heads. Another
-scheme is one small class, see `FunctionHeads`; `SCHEMES` names them all.
+A *head scheme* decides which word heads each constituent. `Stanford` gives the basic Stanford
+Dependencies of CoreNLP, which the paper evaluates against: content words are heads. Another scheme is
+one small class, such as `FunctionHeads`; `SCHEMES` names them all.
 
-Heads are numbered from 1 over the kept words of a sentence, 0 is the root.
+A scheme copies the tree without traces, changes the copy (`rewrites`), finds the head child of each
+constituent (`rules`) and lets head words percolate; a few arcs do not follow from head children.
+Heads are numbered from 1 over the kept words of a sentence; 0 is the root.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from itertools import pairwise
 from typing import Protocol
 
 from nbl.corpus.clean import is_word
-from nbl.corpus.head_rules import NOUN_PHRASE, TABLE, Node, first_conjunct, parse_table, search, special_head
-from nbl.corpus.rewrites import group, rewrite
+from nbl.corpus.heads.rewrites import group, rewrite
+from nbl.corpus.heads.rules import NOUN_PHRASE, TABLE, first_conjunct, parse_table, search, special_head
 from nbl.corpus.treebank import Tree
 from nbl.sentence import bare_label
 
-CURRENCY_TAGS = frozenset({"$", "#"})  # go before the conversion, punctuation after it
+CURRENCY_TAGS = frozenset({"$", "#"})  # removed before the conversion; punctuation is removed after it
 ADVERBIAL = re.compile(r"(NP|UCP)-.*\b(TMP|ADV)\b")
 
 
@@ -57,7 +59,7 @@ class Stanford:
                 heads[dependent - 1] = governor
         return keep_words(heads, [is_word(leaf) for leaf in leaves])
 
-    def _percolate(self, root: Node, length: int) -> list[int]:
+    def _percolate(self, root: Tree, length: int) -> list[int]:
         """Set the head of every constituent; return the head of every leaf."""
         heads = [0] * length
         nodes = list(root.constituents())
@@ -69,18 +71,18 @@ class Stanford:
                     heads[child.head - 1] = node.head
         return heads
 
-    def rewrite(self, root: Node) -> None:
+    def rewrite(self, root: Tree) -> None:
         """Change the tree before its heads are found."""
         rewrite(root)
 
-    def head_child(self, node: Node, parent: Node | None) -> Node:
+    def head_child(self, node: Tree, parent: Tree | None) -> Tree:
         """The child of a constituent that its head word comes from."""
         if len(node.children) == 1:
             return node.children[0]
         return self.special_head(node, parent) or first_conjunct(node, search(node, self.table))
 
-    def special_head(self, node: Node, parent: Node | None) -> Node | None:
-        """The head child where a rule goes before the table, else None."""
+    def special_head(self, node: Tree, parent: Tree | None) -> Tree | None:
+        """The head child if a rule takes precedence over the table, else None."""
         return special_head(node, parent)
 
 
@@ -102,8 +104,8 @@ class FunctionHeads(Stanford):
         }
     )
 
-    def rewrite(self, root: Node) -> None:
-        """Group what a determiner or a possessive mark governs: the flat treebank does not."""
+    def rewrite(self, root: Tree) -> None:
+        """Group what a determiner or a possessive mark governs, which the treebank leaves flat."""
         super().rewrite(root)
         for node in root.constituents():
             last = len(node.children) - 1
@@ -116,12 +118,12 @@ class FunctionHeads(Stanford):
                 if i < last:
                     group(node, "NX", i + 1, last + 1)
 
-    def special_head(self, node: Node, parent: Node | None) -> Node | None:
+    def special_head(self, node: Tree, parent: Tree | None) -> Tree | None:
         possessors = [child for child in node.children if child.children and _is_determiner(child)]
         return possessors[0] if node.label == "NP" and possessors else None
 
 
-def _is_determiner(node: Node) -> bool:
+def _is_determiner(node: Tree) -> bool:
     return node.label in {"DT", "PRP$", "WDT", "WP$"} or (node.label == "NP" and node.has("POS"))
 
 
@@ -129,9 +131,9 @@ SCHEMES: dict[str, HeadScheme] = {scheme.name: scheme for scheme in (Stanford(),
 
 
 def keep_words(heads: Sequence[int], kept: Sequence[bool]) -> list[int]:
-    """The heads of the kept tokens, renumbered: a word whose head goes hangs from the nearest kept ancestor.
+    """The heads of the kept tokens, renumbered: a word whose head is dropped gets its nearest kept ancestor.
 
-    If the root goes, the first kept word without a kept ancestor is the new root and governs the others.
+    If the root is dropped, the first kept word without a kept ancestor is the new root and governs the others.
 
     >>> keep_words([2, 0, 2, 3], [True, False, True, True])
     [0, 1, 2]
@@ -154,27 +156,29 @@ def keep_words(heads: Sequence[int], kept: Sequence[bool]) -> list[int]:
     return result
 
 
-def _copy(tree: Tree, leaves: list[Tree]) -> Node | None:
-    """The tree as `Node`s, without traces, `$`, `#` and what they leave empty; its leaves are listed."""
-    if tree.word is not None:
+def _copy(tree: Tree, leaves: list[Tree]) -> Tree | None:
+    """A copy with bare labels and lower-case words, without traces, `$`, `#` and what these leave empty.
+
+    Adds the leaves it keeps to `leaves`. Each leaf is its own head.
+    """
+    if tree.word:
         if tree.label == "-NONE-" or tree.label in CURRENCY_TAGS:
             return None
         leaves.append(tree)
         tag = "" if tree.label in TABLE else tree.label  # a leaf must not pass for a constituent
-        return Node(tag, word=tree.word.lower(), head=len(leaves))
+        return Tree(tag, word=tree.word.lower(), head=len(leaves))
     children = []
-    for child in tree.children:
-        node = _copy(child, leaves)
-        if node is not None:
-            children.append(node)
+    for child in tree.children:  # a comprehension would double the depth of the stack
+        if copy := _copy(child, leaves):
+            children.append(copy)
     adverbial = ADVERBIAL.match(tree.label) is not None
-    return Node(bare_label(tree.label), children, adverbial=adverbial) if children else None
+    return Tree(bare_label(tree.label), children, adverbial=adverbial) if children else None
 
 
 Arcs = Iterator[tuple[int, int]]  # (dependent, governor)
 
 
-def _distant_arcs(root: Node) -> Arcs:
+def _distant_arcs(root: Tree) -> Arcs:
     """The arcs that do not follow from the head children of constituents."""
     for node in root.constituents():
         yield from _raised_object(node)
@@ -182,7 +186,7 @@ def _distant_arcs(root: Node) -> Arcs:
         yield from _stranded_preposition(node)
 
 
-def _raised_object(node: Node) -> Arcs:
+def _raised_object(node: Tree) -> Arcs:
     """(VP want (S (NP him) (VP to go))): the higher verb governs the subject of the infinitive."""
     for clause in node.children:
         if node.label == "VP" and clause.label == "S":
@@ -191,7 +195,7 @@ def _raised_object(node: Node) -> Arcs:
                     yield subject.head, node.head
 
 
-def _parenthesis(node: Node) -> Arcs:
+def _parenthesis(node: Tree) -> Arcs:
     """(NP (NP a coin) (PRN they say) (VP made of gold)): the verb phrase governs the clause."""
     verbs = [child.head for child in node.children if child.label == "VP"]
     for child in node.children:
@@ -199,7 +203,7 @@ def _parenthesis(node: Node) -> Arcs:
             yield child.head, verbs[0]
 
 
-def _stranded_preposition(node: Node) -> Arcs:
+def _stranded_preposition(node: Tree) -> Arcs:
     """(SBAR (WHNP what) (S (NP he) (VP looks (PP at)))): the preposition governs the wh-phrase."""
     for question, clause in pairwise(node.children):
         if question.label == "WHNP" and clause.label in {"S", "SQ"} and clause.has("NP"):
@@ -209,7 +213,7 @@ def _stranded_preposition(node: Node) -> Arcs:
 
 
 def _dominates(ancestor: int, word: int, heads: Sequence[int]) -> bool:
-    """Is `ancestor` the word itself or above it? An arc from below would make a cycle."""
+    """Whether `ancestor` is the word itself or above it; an arc from below would make a cycle."""
     while word and word != ancestor:
         word = heads[word - 1]
     return word == ancestor
