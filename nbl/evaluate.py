@@ -114,7 +114,7 @@ def _preferences(pairs: Pairs) -> dict[str, Any]:
 def _headed(headed: preferences.Headed) -> dict[str, float]:
     result = {"constituents": headed.gold, "gold_left_headed": _percent(headed.gold_left / headed.gold)}
     if headed.found:
-        shares = {"left_headed": headed.left, "right_head": headed.right}
+        shares = {"left_headed": headed.left, "right_head": headed.correct}
         result |= {"found": headed.found} | {name: _percent(n / headed.found) for name, n in shares.items()}
     return result
 

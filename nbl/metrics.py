@@ -1,4 +1,4 @@
-"""How well trees and heads agree with the gold ones, and perplexity: pure functions, no tensors.
+"""Scores of trees and heads, perplexity, and the trivial trees to compare with: pure functions, no tensors.
 
 Spans are half-open tuples (i, j) or (i, j, label). *Gold* spans are those of `clean.spans_of`: every
 constituent of two or more words in pre-order, duplicates of unary chains included, the sentence
@@ -8,7 +8,7 @@ are fractions of 1 and exact: other implementations add 1e-8 to denominators (a 
 
 Two conventions are in use for the gold spans that count:
 
-- `kim` (Kim et al. 2019): all but the one root constituent. Where the root has a unary chain, the
+- `kim` (Kim et al. 2019): all but the one root constituent. If the root has a unary chain, the
   sentence's span stays among the gold spans and cannot be found.
 - `release` (the code released with the paper): all but those of the whole sentence.
 
@@ -43,7 +43,7 @@ class Counts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Found share of the predicted spans; if there are none, 1 where there is nothing to find."""
+        """Found share of the predicted spans; without any, 1 if there is nothing to find, else 0."""
         predicted = self.both + self.predicted_only
         return self.both / predicted if predicted else float(self.gold_only == 0)
 
@@ -55,7 +55,7 @@ class Counts(NamedTuple):
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall: 1 where both sets are empty.
+        """The harmonic mean of precision and recall; 1 if both sets are empty.
 
         >>> Counts(2, 1, 3).f1, Counts(0, 0, 0).f1, Counts(0, 1, 0).f1
         (0.5, 1.0, 0.0)
@@ -99,7 +99,7 @@ class Branching(NamedTuple):
 
 
 def compare(gold: Sequence[Bracket], predicted: Iterable[Bracket], convention: Convention = "kim") -> Counts:
-    """Count the spans of one sentence, as sets, that a convention lets count.
+    """Compare the spans of one sentence, as sets, under a convention.
 
     >>> chain = [(0, 3, "S"), (0, 3, "VP"), (1, 3, "NP")]
     >>> compare(chain, [(1, 3)], "kim"), compare(chain, [(1, 3)], "release")
@@ -111,8 +111,8 @@ def compare(gold: Sequence[Bracket], predicted: Iterable[Bracket], convention: C
 def sentence_f1(gold: Sequence[Bracket], predicted: Iterable[Bracket], convention: Convention = "kim") -> float | None:
     """F1 of one sentence; None, i.e. not counted, for a one-word sentence.
 
-    Where no gold span counts, recall is 1 and precision 1 or 0: a two-word sentence scores 1 (unless
-    its root has a chain, by `kim`), a longer flat one 0 as soon as anything is predicted.
+    If no gold span counts, recall is 1 and precision 1 or 0: a two-word sentence scores 1 (unless its
+    root has a chain, under `kim`), a longer flat one 0 as soon as anything is predicted.
 
     >>> sentence_f1([(0, 4, "S"), (1, 4, "VP")], [(0, 4), (1, 4), (2, 4)])
     0.6666666666666666
@@ -127,7 +127,7 @@ def mean_sentence_f1(
     predictions: Sequence[Iterable[Bracket]],
     convention: Convention = "kim",
 ) -> Mean:
-    """`sentence_f1` averaged over the sentences of two or more words, the kind of F1 the paper reports.
+    """`sentence_f1` averaged over the sentences of two or more words: the F1 of the paper.
 
     >>> mean_sentence_f1([[(0, 3, "S"), (1, 3, "VP")], [(0, 2, "NP")], []], [[(0, 2)], [], []])
     Mean(value=0.5, n=2)
@@ -145,7 +145,7 @@ def f1_by_length(
     """`mean_sentence_f1` per bucket of lengths, under the bucket's shortest length.
 
     `starts` are these lengths, ascending: a bucket ends where the next begins, the last is open.
-    Shorter sentences than the first start are left out, and so are empty buckets.
+    Sentences below the first start are left out, and so are empty buckets.
 
     >>> golds = [[(0, 2, "NP")], [(0, 5, "S"), (1, 5, "VP")], [(0, 4, "S"), (0, 2, "NP")]]
     >>> f1_by_length(golds, [[], [(1, 5)], [(1, 4)]], starts=[2, 4, 10])
@@ -185,10 +185,10 @@ def label_recall(
     predictions: Sequence[Iterable[Bracket]],
     convention: Convention = "kim",
 ) -> dict[str, Recall]:
-    """Recall of the gold constituents of each label, function tags cut, most frequent label first.
+    """Recall of the gold constituents per label without function tags, most frequent label first.
 
     Each member of a unary chain counts under its own label. A chain at the root leaves constituents
-    that nothing can find: by `kim` they are misses, by `release` they do not count. The script behind
+    that nothing can find: misses under `kim`, not counted under `release`. The script behind
     the paper's recalls is not public; other scripts of this kind follow `kim`.
 
     >>> gold = [(0, 4, "S"), (0, 2, "NP-SBJ"), (2, 4, "VP"), (2, 4, "NP")]
@@ -213,12 +213,12 @@ def attachment(
     with_root: bool = True,
     legacy: bool = False,
 ) -> Attachment:
-    """UDAS and UUAS: the share of words, of all sentences of two or more words, with the right head.
+    """UDAS and UUAS: the share of words with the correct head, over all sentences of two or more words.
 
     Directed: the predicted head is the gold head, 0 for the root. Undirected: or the gold head of the
     predicted head is the word. `with_root=False` leaves out the words whose gold head is 0.
-    `legacy` repeats a slip of the released code: it looks up the gold head of a predicted root's head
-    (there is none) and gets the last word's, so a wrong root on which the last word hangs is a hit.
+    `legacy` repeats an error of the released code: for a predicted root, which has no head to look up,
+    it takes the last word instead, so a wrong root that governs the last word counts as correct.
 
     >>> attachment([[2, 0, 1]], [[0, 3, 1]])
     Attachment(udas=0.3333333333333333, uuas=0.3333333333333333, words=3)
@@ -244,8 +244,8 @@ def attachment(
 def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
     """exp(-sum log p / sum (l + 1)): natural logarithms; each sentence's end counts as a word.
 
-    It is an upper bound where the log p are lower bounds. Every sentence given is counted. Infinite
-    where it is beyond the range of a float.
+    It is an upper bound if the log p are lower bounds. Every sentence given is counted. Infinite if it
+    exceeds the range of a float.
 
     >>> round(perplexity([-6 * math.log(10), -4 * math.log(10)], [5, 3]), 6)
     10.0
@@ -253,7 +253,7 @@ def perplexity(log_probs: Sequence[float], lengths: Sequence[int]) -> float:
     if len(log_probs) != len(lengths):
         raise ValueError(f"{len(log_probs)} log-probabilities for {len(lengths)} sentences")
     if not lengths:
-        raise UserError("there is no sentence to compute a perplexity of")
+        raise UserError("there is no sentence to compute the perplexity of")
     try:
         return math.exp(-math.fsum(log_probs) / sum(length + 1 for length in lengths))
     except OverflowError:
@@ -281,10 +281,10 @@ def self_f1(
 
 
 def branching(predictions: Sequence[Iterable[Bracket]], lengths: Sequence[int]) -> Branching:
-    """How much binary trees lean to one side, over their constituents of three or more words.
+    """How binary trees branch, over their constituents of three or more words.
 
     A constituent branches to the right if it is one word followed by a constituent, to the left if it
-    is a constituent followed by one word; the rest are two constituents.
+    is a constituent followed by one word; the rest consist of two constituents.
 
     >>> branching([[(1, 4), (2, 4)], [(0, 2)], [(0, 2), (2, 4)]], lengths=[4, 3, 4])
     Branching(left=0.25, right=0.5, constituents=4)
@@ -298,8 +298,11 @@ def branching(predictions: Sequence[Iterable[Bracket]], lengths: Sequence[int]) 
                 left += (i, j - 1) in spans
                 right += (i + 1, j) in spans
     if not constituents:
-        raise UserError("there is no constituent of three or more words to tell its branching")
+        raise UserError("branching is undefined: no constituent has three or more words")
     return Branching(left / constituents, right / constituents, constituents)
+
+
+# --- trivial trees: spans of two or more words in pre-order, the sentence first
 
 
 def left_branching(n: int) -> list[tuple[int, int]]:
@@ -343,9 +346,9 @@ def random_branching(n: int, generator: random.Random) -> list[tuple[int, int]]:
 
 
 def oracle(gold: Iterable[Bracket]) -> list[tuple[int, int]]:
-    """A binary tree that holds every gold constituent, so no binary tree has a better F1.
+    """A binary tree with every gold constituent, so no binary tree has a better F1.
 
-    `gold` are the constituents of one tree, the sentence's among them. A constituent with more than
+    `gold` holds the constituents of one tree, including the sentence. A constituent with more than
     two children is binarised to the right.
 
     >>> oracle([(0, 5, "S"), (0, 2, "NP"), (2, 5, "VP")])

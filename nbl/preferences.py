@@ -1,7 +1,7 @@
-"""What a grammar prefers, by the paper's qualitative analysis: pure functions of trees, heads and tags.
+"""The paper's qualitative analysis: what trees and heads of a grammar show about its preferences.
 
-Which constituents are headed by their first word, whether their heads are the gold ones, and how *a rough market* is
-bracketed. Spans and heads are those of `nbl.metrics`.
+Which constituents are headed by their first word, whether these heads are the gold ones, and how
+*a rough market* is bracketed. Spans and heads are those of `nbl.metrics`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,30 @@ from nbl.metrics import Bracket
 from nbl.sentence import bare_label, head_word
 
 NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
-SHAPES = ("right", "left", "neither")  # (a (rough market)), ((a rough) market), or no constituent at all
+SHAPES = ("right", "left", "neither")  # (a (rough market)), ((a rough) market), or not a constituent
 
 Tree = tuple[Sequence[Bracket], Sequence[int]]  # spans and heads of a sentence
 
 
 class Headed(NamedTuple):
-    """Of the gold constituents of a label: how many have one head, and their first word for it; in how many of them
-    a grammar found the constituent and gave it one head, that head was the first word, and it was the gold head."""
+    """Counts of the gold constituents of a label that have exactly one gold head.
+
+    gold:       all of them
+    gold_left:  the gold head is the first word
+    found:      the grammar has the constituent too, with exactly one head
+    left:       of these, the head is the first word
+    correct:    of these, the head is the gold head
+    """
 
     gold: int = 0
     gold_left: int = 0
     found: int = 0
     left: int = 0
-    right: int = 0
+    correct: int = 0
 
 
 def left_headed(trees: Iterable[Tree]) -> float | None:
-    """The share of the constituents that are headed by their first word, of those with one head; None for none.
+    """The share headed by their first word, of all constituents with exactly one head; None if there are none.
 
     >>> left_headed([([(0, 3), (1, 3)], [0, 1, 2]), ([(0, 2)], [2, 0])])
     0.6666666666666666
@@ -48,11 +54,11 @@ def left_headed(trees: Iterable[Tree]) -> float | None:
 def headedness(
     golds: Iterable[tuple[Sequence[tuple[int, int, str]], Sequence[int]]], trees: Iterable[Tree]
 ) -> dict[str, Headed]:
-    """Counts for each label of the gold constituents, function tags cut.
+    """Counts for each label of the gold constituents, without function tags.
 
     >>> gold = [(0, 4, "S"), (0, 2, "NP-SBJ"), (2, 4, "VP")], [2, 3, 0, 3]
     >>> headedness([gold], [([(0, 4), (1, 4), (2, 4)], [3, 3, 4, 0])])["VP"]
-    Headed(gold=1, gold_left=1, found=1, left=0, right=0)
+    Headed(gold=1, gold_left=1, found=1, left=0, correct=0)
     """
     counts: dict[str, Counter[str]] = {}
     for (gold, gold_heads), (spans, heads) in zip(golds, trees, strict=True):
@@ -63,12 +69,12 @@ def headedness(
             of_label = counts.setdefault(bare_label(label), Counter())
             of_label.update(gold=1, gold_left=int(gold_head == i))
             if (i, j) in predicted and (head := head_word(heads, i, j)) is not None:
-                of_label.update(found=1, left=int(head == i), right=int(head == gold_head))
+                of_label.update(found=1, left=int(head == i), correct=int(head == gold_head))
     return {label: Headed(**of_label) for label, of_label in counts.items()}
 
 
 def adjective_noun(tags: Sequence[str], gold: Iterable[Bracket], predicted: Iterable[Bracket]) -> list[str]:
-    """The shape of each gold constituent of exactly determiner, adjective and noun in a predicted tree.
+    """The predicted shape of each gold constituent that is exactly determiner, adjective and noun.
 
     >>> adjective_noun(["DT", "JJ", "NN", "VBD"], [(0, 4), (0, 3)], [(0, 4), (0, 3), (0, 2)])
     ['left']

@@ -34,7 +34,7 @@ def shuffled_batches(
 def sorted_batches(lengths: Sequence[int]) -> list[list[int]]:
     """The positions of all sentences, once each, in batches of equal length, the shortest first.
 
-    The longer the sentences, the fewer in a batch, so that the longest fit in memory.
+    Batches of longer sentences are smaller, so that they fit in memory.
     """
     batches = []
     for same in _by_length(sorted(range(len(lengths)), key=lengths.__getitem__), lengths):
@@ -46,7 +46,7 @@ def sorted_batches(lengths: Sequence[int]) -> list[list[int]]:
 def to_tensors(sentences: Sequence[Sentence], device: torch.device) -> tuple[Tensor, Tensor]:
     """Sentences of equal length l as a model takes them: words [b, l] and lengths [b].
 
-    From pinned memory to a GPU, so that the host need not wait for the copy.
+    A GPU gets them from pinned memory, so that the host does not wait for the copy.
     """
     pinned = device.type == "cuda"
     words = torch.tensor([sentence.ids for sentence in sentences], pin_memory=pinned)

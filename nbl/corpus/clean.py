@@ -1,8 +1,8 @@
-"""The cleaning of Kim et al. (2019), which every paper of this line uses.
+"""The cleaning of Kim et al. (2019), which later work on grammar induction shares.
 
-Only words with one of 36 tags stay: punctuation, traces and the currency signs tagged `$` and `#`
-go, and so does every constituent that is left empty. Words are lower-cased, then each number
-becomes `N`. Labels keep their function tags here; scoring cuts them (`nbl.sentence.bare_label`).
+Only words with one of 36 tags stay. Punctuation, traces, the currency signs tagged `$` and `#`, and
+constituents left empty are dropped. Words are lower-cased, then each number becomes `N`.
+Labels keep their function tags here; scoring cuts them (`nbl.sentence.bare_label`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"[0-9]+(?:[,.]?[0-9]*)*")
 
 
 def is_word(preterminal: Tree) -> bool:
-    """Does cleaning keep this (tag word) leaf?"""
+    """Whether cleaning keeps this (tag word) leaf."""
     return preterminal.label in WORD_TAGS
 
 

@@ -1,6 +1,6 @@
-"""Heads from a CoNLL-X file, such as CoreNLP makes of a treebank, instead of our own conversion.
+"""Heads from a CoNLL-X file, such as CoreNLP writes for a treebank, instead of our own conversion.
 
-The file has one token a line in ten columns between tabs, of which 1 (number), 2 (form) and 7 (head)
+The file has one token per line in ten tab-separated columns, of which 1 (number), 2 (form) and 7 (head)
 are read, and an empty line after each sentence. Tokens are matched with the words of a tree by
 position, not by form: CoreNLP writes `(` for `-LRB-`.
 """
@@ -27,7 +27,7 @@ class ConllError(UserError):
 
 
 class ConllToken(NamedTuple):
-    """Token `id` of a sentence with its head's id, 0 = root, and its place in the file; all from 1."""
+    """A token with its head (0 = root), and the sentence and line it is in; all counted from 1."""
 
     id: int
     form: str
@@ -37,7 +37,7 @@ class ConllToken(NamedTuple):
 
 
 def read_conllx(path: str | Path) -> list[list[ConllToken]]:
-    """The sentences of a file, each a tree with one root; comments (#) and what is no word are skipped."""
+    """The sentences of a file, each a tree with one root; comments (#) and non-words are skipped."""
     path = Path(path)
     sentences: list[list[ConllToken]] = []
     tokens: list[ConllToken] = []
@@ -54,13 +54,13 @@ def read_conllx(path: str | Path) -> list[list[ConllToken]]:
 
 
 def _parse_line(path: Path, line: str, sentence: int, number: int) -> ConllToken | None:
-    """The token of a line, None for a line that holds no word."""
+    """The token of a line; None for a comment or a non-word."""
     where = f"{path}, line {number}, sentence {sentence}"
     if line.startswith("#"):
         return None
     columns = line.split("\t")
     if len(columns) != COLUMNS:
-        raise ConllError(f"{where}: {len(columns)} columns between tabs, not {COLUMNS}; write CoNLL-X")
+        raise ConllError(f"{where}: {len(columns)} tab-separated columns, not {COLUMNS}; write CoNLL-X")
     id, form, head = columns[0], columns[1], columns[6]
     if NOT_A_WORD.fullmatch(id):
         return None
@@ -78,7 +78,7 @@ def _check_tree(path: Path, tokens: Sequence[ConllToken]) -> None:
 
     for i, token in enumerate(tokens, start=1):
         if token.id != i:
-            raise error(token, f"token {token.id} comes where token {i} is expected")
+            raise error(token, f"token {token.id} stands where token {i} is expected")
         if token.head > len(tokens):
             raise error(token, f"the head of token {i} is {token.head}, but there are {len(tokens)} tokens")
     roots = [token for token in tokens if token.head == 0]
@@ -100,7 +100,7 @@ def aligned_heads(tokens: Sequence[ConllToken], leaves: Sequence[tuple[str, str]
 
     `leaves` are the (tag, word) leaves of the tree without its traces. The tokens are either all of
     them, or all but those tagged `$` and `#`, or only the words that cleaning keeps. Tools change some
-    words, so these may differ, but not most of them: then the files do not belong together.
+    words, so a few may differ; if most do, the files do not belong together, which is an error.
     """
     readings = (
         list(leaves),

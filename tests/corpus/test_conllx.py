@@ -62,11 +62,11 @@ def test_an_empty_file_has_no_sentences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "line", "message"),
     [
-        pytest.param(["1\tdogs\t0"], 3, "3 columns", id="columns"),
+        pytest.param(["1\tdogs\t0"], 3, "3 tab-separated columns", id="columns"),
         pytest.param([row("one", "dogs", 0)], 3, "number is 'one'", id="id"),
         pytest.param([row(1, "dogs", "_")], 3, "head is '_'", id="head"),
         pytest.param([row(1, "dogs", -1)], 3, "head is '-1'", id="negative head"),
-        pytest.param([row(1, "dogs", 0), row(3, "bark", 1)], 4, "token 3 comes where token 2", id="order"),
+        pytest.param([row(1, "dogs", 0), row(3, "bark", 1)], 4, "token 3 stands where token 2", id="order"),
         pytest.param([row(1, "dogs", 0), row(2, "bark", 5)], 4, "head of token 2 is 5, but there are 2", id="range"),
         pytest.param([row(1, "dogs", 0), row(2, "bark", 0)], 4, "2 tokens with head 0", id="two roots"),
         pytest.param([row(1, "dogs", 2), row(2, "bark", 1)], 3, "0 tokens with head 0", id="no root"),

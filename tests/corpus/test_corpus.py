@@ -238,7 +238,7 @@ def test_own_heads_from_conllx(tmp_path):
         attach_heads(source, [f"train={heads}"])
 
 
-def test_lines_that_are_no_sentences():
+def test_overlong_lines_are_refused():
     with pytest.raises(UserError, match=r"a line of 100001 characters"):
         tokenise("x" * 100_001)
 
@@ -340,7 +340,7 @@ def test_the_wsj_gate_is_a_tenth_of_a_point_wide(fake_wsj, monkeypatch, off, pas
 # --- the toy corpus
 
 
-def test_the_toy_floor_is_told_only_where_it_holds(tmp_path):
+def test_stats_have_the_lowest_perplexity_only_if_no_word_is_unknown(tmp_path):
     source = sources.toy_source()
     stats = write_corpus(source, tmp_path)
     assert all(counts["unknown_rate"] == 0 for counts in stats["splits"].values())
