@@ -363,4 +363,13 @@ in its release, which makes the claim easier. Not run: runs are missing.""",
         "nbl check --corpus toy",
         *REPORT,
     ),
+    "diff": _verb(
+        "history",
+        "Show what commits did to the paper: cells, verdicts, settings, code, figures.",
+        """Compares two revisions, or one with the files here. Nothing is checked out.""",
+        "nbl diff HEAD~1",
+        _argument("old", metavar="REV", nargs="?", default="HEAD", help="revision to compare with"),
+        _argument("new", metavar="REV", nargs="?", help="another revision [default: the files here]"),
+        _switch("--markdown", "print a Markdown table, as for a pull request"),
+    ),
 }

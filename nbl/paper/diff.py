@@ -9,6 +9,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +151,18 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def as_text(found: list[Change]) -> str:
-    """One line per change, in columns.
+    """One line per change, each kind in columns of its own.
 
     >>> print(as_text([Change("claim", "toy", "nbl-best-f1", "open", "shown")]))
     claim  toy  nbl-best-f1  open -> shown
     """
-    rows = [(c.kind, c.where, c.what, f"{c.old} -> {c.new}" if c.old or c.new else "", c.note) for c in found]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width] for row in rows)
-    return "\n".join("  ".join(row).rstrip() for row in padded)
+    lines = []
+    for kind, group in groupby(found, key=lambda change: change.kind):
+        rows = [(kind, c.where, c.what, f"{c.old} -> {c.new}" if c.old or c.new else "", c.note) for c in group]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            lines.append("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True) if w).rstrip())
+    return "\n".join(lines)
 
 
 def as_markdown(found: list[Change]) -> str:

@@ -91,4 +91,4 @@ def test_what_is_refused(repository):
 def test_markdown_and_columns():
     found = [Change("claim", "toy", "a|b", "x", "y"), Change("setting", "", "lr", "1", "2")]
     assert as_markdown(found).splitlines()[2] == "| claim | toy | a\\|b | x | y |  |"
-    assert as_text(found).splitlines()[1] == "setting       lr   1 -> 2"
+    assert as_text(found).splitlines()[1] == "setting  lr  1 -> 2"
