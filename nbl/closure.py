@@ -52,7 +52,10 @@ def _file(package: Path, name: str) -> Path | None:
 
 @cache
 def _imports(file: Path, whole: bool) -> frozenset[str]:
-    """Names that a file imports, each of `from a import b` as `a` and `a.b`; unless `whole`, outside functions only."""
+    """Names that a file imports, each of `from a import b` as `a` and `a.b`; unless `whole`, outside functions only.
+
+    What is imported for type checkers alone is left out.
+    """
     return frozenset(_names(ast.parse(file.read_bytes()), whole))
 
 
@@ -62,6 +65,8 @@ def _names(node: ast.AST, whole: bool) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom) and node.module:
         yield node.module
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        return
     elif whole or not isinstance(node, ast.FunctionDef):
         for child in ast.iter_child_nodes(node):
             yield from _names(child, whole)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nbl.errors import UserError
-from nbl.files import read_text, write_text
+from nbl.files import write_text
 from nbl.matrix import Experiment
-from nbl.run_status import DONE, run_folder, status
-from nbl.sentence import best_scheme
+from nbl.paper.frame import scores_of
+from nbl.run_folder import DONE, RunFolder, write_csv
 
 SCORES = ("f1", "udas", "uuas", "perplexity")
 # Of history.csv, all but times and memory, which differ from one day to the next.
@@ -33,44 +30,23 @@ def collect(results: Path, corpus: str, experiments: Sequence[Experiment], seeds
     left_out = []
     for experiment in experiments:
         for seed in seeds:
-            folder = run_folder(results, corpus, experiment, seed)
-            found = status(folder, experiment, seed)
+            folder = RunFolder.of(results, corpus, experiment, seed)
+            found = folder.status(experiment, seed)
             if found != DONE:
-                left_out.append(f"{folder}: {found}")
+                left_out.append(f"{folder.path}: {found}")
                 continue
             run = {"run": experiment.name, "seed": seed}
-            scores += [run | row for row in _scores(folder / "metrics.json")]
-            curves += [run | row for row in _curves(folder / "history.csv")]
+            for decoder, row in scores_of(folder).items():
+                scores.append(run | {"decoder": decoder} | {key: row[key] for key in SCORES if key in row})
+            curves += [run | {key: row[key] for key in CURVES} for row in folder.history]
     means = _means(scores)
     write_text(results / corpus / "metrics.json", json.dumps(means, indent=1) + "\n")
-    write_text(results / corpus / "seeds.csv", _csv(["run", "seed", "decoder", *SCORES], scores))
-    write_text(results / corpus / "history.csv", _csv(["run", "seed", *CURVES], curves))
+    write_csv(results / corpus / "seeds.csv", ["run", "seed", "decoder", *SCORES], scores)
+    write_csv(results / corpus / "history.csv", ["run", "seed", *CURVES], curves)
     for table, variable in SWEEPS.items():
         chosen = [e for e in experiments if table in e.tables and variable in e.settings]
-        write_text(results / corpus / f"{table}.csv", _sweep(variable, chosen, means))
+        write_csv(results / corpus / f"{table}.csv", *_sweep(variable, chosen, means))
     return left_out
-
-
-def _scores(path: Path) -> list[Row]:
-    """A row for each decoder; F1, UDAS and UUAS in per cent, as far as there are gold trees and heads."""
-    try:
-        rows = []
-        for decoder, scores in json.loads(read_text(path))["decoders"].items():
-            row = {"decoder": decoder, "perplexity": scores["perplexity"]}
-            if "trees" in scores:
-                row["f1"] = scores["trees"]["kim"]["sentence_f1"]
-            heads = scores.get("heads", {})
-            if scheme := best_scheme(heads):
-                row |= {name: heads[scheme][name] for name in ("udas", "uuas")}
-            rows.append(row)
-        return rows
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error!r}): run `nbl evaluate` again") from error
-
-
-def _curves(path: Path) -> list[Row]:
-    rows = csv.DictReader(io.StringIO(read_text(path)))
-    return [{column: row.get(column) for column in CURVES} for row in rows]
 
 
 def _means(scores: Sequence[Row]) -> dict[str, dict[str, dict[str, float]]]:
@@ -86,20 +62,12 @@ def _mean(rows: Sequence[Row]) -> dict[str, float]:
     return {"n": len(rows)} | {name: round(fmean(row[name] for row in rows), 4) for name in names}
 
 
-def _sweep(variable: str, experiments: Sequence[Experiment], means: dict[str, Any]) -> str:
-    """A row for each value of the variable, with the means of MBR trees, a column for each score of each model."""
+def _sweep(variable: str, experiments: Sequence[Experiment], means: dict[str, Any]) -> tuple[list[str], list[Row]]:
+    """Columns and rows: for each value of the variable the means of MBR trees, one column per score and model."""
     rows: dict[int, Row] = {}
     columns = [f"{name}_{model}" for model in dict.fromkeys(e.model for e in experiments) for name in SCORES]
     for experiment in sorted(experiments, key=lambda e: e.settings[variable]):
         row = rows.setdefault(experiment.settings[variable], {variable: experiment.settings[variable]})
         scores = means.get(experiment.name, {}).get("mbr", {})
         row |= {f"{name}_{experiment.model}": scores[name] for name in SCORES if name in scores}
-    return _csv([variable, *columns], list(rows.values()))
-
-
-def _csv(columns: list[str], rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return [variable, *columns], list(rows.values())

@@ -11,7 +11,7 @@ from nbl import metrics, preferences
 from nbl.errors import UserError
 from nbl.files import write_text
 from nbl.metrics import Convention
-from nbl.predictions import Prediction, predictions_path, read_predictions, suffix
+from nbl.predictions import Prediction, predictions_path, suffix
 from nbl.run_folder import RunFolder
 from nbl.sentence import Sentence, Span, best_scheme
 from nbl.settings import DECODERS
@@ -36,22 +36,21 @@ def write_metrics(run: RunFolder, sentences: Sequence[Sentence], split: str = "t
 
     The sentences are the split's. Splits other than test have a file of their own, `metrics.SPLIT.json`.
     """
-    found = {decoder: predictions_path(run.path, decoder, split) for decoder in DECODERS}
-    found = {decoder: path for decoder, path in found.items() if path.exists()}
+    found = [decoder for decoder in DECODERS if predictions_path(run.path, decoder, split).exists()]
     if not found:
         raise UserError(
             f"{run.path} has no predictions for {split}; run `nbl evaluate` without --from-predictions first"
         )
     document = {
-        "model": run.model,
-        "corpus": run.corpus["name"],
+        "model": run.config.model,
+        "corpus": run.config.corpus["name"],
         "split": split,
         "sentences": len(sentences),
         "words": sum(map(len, sentences)),
         "conventions": CONVENTIONS,
         "decoders": {
-            decoder: scores(sentences, read_predictions(path, sentences), is_exact=not run.compound)
-            for decoder, path in found.items()
+            decoder: scores(sentences, run.predictions(decoder, sentences, split), is_exact=not run.compound)
+            for decoder in found
         },
     }
     write_text(run.path / f"metrics{suffix(split)}.json", json.dumps(document, indent=1) + "\n")

@@ -19,7 +19,7 @@ from nbl.errors import UserError
 from nbl.files import replacing, write_text
 from nbl.matrix import Experiment
 from nbl.predictions import predictions_path
-from nbl.run_status import DONE, run_folder, status
+from nbl.run_folder import DONE, RunFolder
 from nbl.sentence import Sentence, bare_label
 
 SMALL = ("config.yaml", "history.csv", "metrics.json")
@@ -35,8 +35,8 @@ def export(
     left_out = []
     for experiment in experiments:
         for seed in seeds:
-            source, target = (run_folder(root, corpus, experiment, seed) for root in (results, out))
-            found = status(source, experiment, seed)
+            source, target = (RunFolder.of(root, corpus, experiment, seed).path for root in (results, out))
+            found = RunFolder(source).status(experiment, seed)
             if found != DONE:
                 left_out.append(f"{source}: {found}")
                 continue

@@ -110,7 +110,7 @@ class TrainedGrammar(Trained):
         return {sentence.id: value for sentence, value in zip(sentences, values, strict=True)}
 
     def __repr__(self) -> str:
-        title, corpus = MODELS[self.run.model].title, self.run.corpus["name"]
+        title, corpus = MODELS[self.run.config.model].title, self.run.config.corpus["name"]
         return f"<{title} trained on {corpus}: {self.run.path}, {len(self.vocabulary):,} words, on {self.device}>"
 
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.settings import CORPORA, DECODERS, LEGACY, MODELS, SETTINGS, TRAINING, with_PT
+from nbl.settings import CORPORA, DECODERS, LEGACY, MODELS, SETTINGS, TRAINING, is_compound, with_PT
+
+if TYPE_CHECKING:
+    from nbl.run_folder import Config
 
 SCHEMA = Path(__file__).with_name("params.schema.yaml")
 FILE_KEYS = ("trees", "text", "heads")  # a user's own files, each FILE or PART=FILE
@@ -27,28 +31,43 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A model with its settings, the tables that need it, and the decoders those need."""
+    """A model with its settings, its seeds, the tables that need it, and the decoders those need."""
 
-    name: str
+    name: str  # of its folder, too
     model: str
     settings: dict[str, Any]
-    tables: tuple[str, ...]
+    seeds: tuple[int, ...]
     decoders: tuple[str, ...]
+    tables: tuple[str, ...] = ()
+
+    @cached_property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The settings that are the model's own."""
+        return with_PT({key: value for key, value in self.settings.items() if key not in TRAINING})
+
+    @property
+    def NT(self) -> int:
+        return int(self.settings["NT"])
+
+    @property
+    def compound(self) -> bool:
+        """Whether its perplexity is not exact."""
+        return is_compound(self.model, self.settings)
 
     @property
     def assignments(self) -> list[str]:
         """The settings as `nbl train --set` takes them, in a fixed order."""
         return [f"{key}={_text(self.settings[key])}" for key in sorted(self.settings)]
 
-    def differences(self, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    def differences(self, config: Config) -> dict[str, tuple[Any, Any]]:
         """What a run's `config.yaml` records, and what is planned instead."""
         planned = with_PT({"model": self.model} | self.settings)
-        recorded = config | config["hyperparameters"] | config["training"]
+        recorded = {"model": config.model} | config.hyperparameters | asdict(config.training)
         return {key: (recorded.get(key), planned[key]) for key in sorted(planned) if recorded.get(key) != planned[key]}
 
 
 def read_params(path: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Read a `params.yaml` and replace some of its top-level keys; whatever is wrong then is told at once."""
+    """Read a `params.yaml` and replace some of its top-level keys; all errors are reported together."""
     try:
         params = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
@@ -61,7 +80,7 @@ def read_params(path: Path, changes: dict[str, Any] | None = None) -> dict[str, 
 
 
 def errors(params: Any) -> list[str]:
-    """All that is wrong with the parameters, a sentence each, with the path of the key."""
+    """All that is wrong with the parameters, one sentence each, with the path of the key."""
     found = sorted(Draft202012Validator(_schema()).iter_errors(params), key=lambda error: list(map(str, error.path)))
     result = [f"{'.'.join(map(str, error.path)) or 'params.yaml'}: {error.message}" for error in found]
 
@@ -180,6 +199,7 @@ def experiments(params: Params) -> list[Experiment]:
     """The experiments that the chosen tables of the chosen corpus need, each once, in their order there."""
     corpus = params["corpora"][params["corpus"]]
     chosen = [table for table in corpus["tables"] if params["tables"] is None or table in params["tables"]]
+    seeds = tuple(sorted(params["seeds"]))
     result = []
     for name, entry in corpus["experiments"].items():
         tables = tuple(table for table in chosen if name in corpus["tables"][table])
@@ -187,7 +207,7 @@ def experiments(params: Params) -> list[Experiment]:
             continue
         asked = {decoder for table in tables for decoder in params["decoders"][table]}
         decoders = tuple(decoder for decoder in DECODERS if decoder in asked)
-        result.append(Experiment(name, entry["model"], _settings(corpus, entry), tables, decoders))
+        result.append(Experiment(name, entry["model"], _settings(corpus, entry), seeds, decoders, tables))
     return result
 
 

@@ -12,12 +12,12 @@ import torch
 
 from nbl.corpus.batches import sorted_batches, to_tensors
 from nbl.corpus.folder import Vocabulary
-from nbl.device import use_device
 from nbl.errors import UserError
 from nbl.models import load
 from nbl.models.base import Grammar
 from nbl.predictions import Prediction
-from nbl.run_folder import RunFolder, read_run
+from nbl.process import use_device
+from nbl.run_folder import RunFolder
 from nbl.sentence import Sentence
 
 Advance = Callable[[int], None]  # called with the number of sentences done since the last call
@@ -40,27 +40,11 @@ def open_run(folder: Path, device: str = "auto", corpus_dir: Path | None = None)
     The vocabulary is the run's own `vocab.txt`, or that of the corpus it was trained on. It works with as
     many threads as the run was trained with, since results depend on them in the last digits.
     """
-    run = read_run(folder)
-    vocabulary = run_vocabulary(run, corpus_dir)
-    torch.set_num_threads(run.threads)
+    run = RunFolder(folder)
+    vocabulary = run.vocabulary(corpus_dir)
+    torch.set_num_threads(run.config.threads)
     with use_device(device) as chosen:
         yield Trained(run, load(folder).to(chosen), vocabulary, chosen)
-
-
-def run_vocabulary(run: RunFolder, corpus_dir: Path | None) -> Vocabulary:
-    """The vocabulary that the run's word numbers belong to; another one is refused."""
-    path = (corpus_dir or run.path) / "vocab.txt"
-    if not path.exists():
-        raise UserError(
-            f"there is no {path}: name the corpus the run was trained on (--corpus-dir, or corpus_dir= in Python)"
-        )
-    vocabulary = Vocabulary.read(path)
-    if vocabulary.digest != run.corpus["vocabulary_sha256"]:
-        raise UserError(
-            f"{path} is not the vocabulary of the run: corpus.vocabulary_sha256 is "
-            f"{run.corpus['vocabulary_sha256']!r} in {run.path / 'config.yaml'}, {vocabulary.digest!r} here"
-        )
-    return vocabulary
 
 
 def log_probs(trained: Trained, sentences: Sequence[Sentence]) -> list[float]:

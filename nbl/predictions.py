@@ -1,6 +1,6 @@
 """Predictions: the interface between training and every table.
 
-One JSON object a line and sentence: its id, labelled spans, heads, log p. They hold no words, so that
+One JSON object per line and sentence: its id, labelled spans, heads, log p. They hold no words, so that
 they can be shared under a treebank's licence, and with the gold trees they are all a metric needs.
 """
 
@@ -53,18 +53,19 @@ def stored(path: Path) -> Path:
 
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
-    """Write one JSON object a line, all or nothing."""
+    """Write one JSON object per line, all or nothing."""
     lines = (json.dumps(prediction._asdict(), separators=(",", ":")) for prediction in predictions)
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def read_predictions(path: Path, sentences: Sequence[Sentence]) -> list[Prediction]:
-    """The predictions for exactly these sentences, in their order; anything else is named and refused."""
-    return predictions_for(path, [(sentence.id, len(sentence)) for sentence in sentences])
+def read_predictions(path: Path, sentences: Sequence[Sentence | Prediction] | None = None) -> list[Prediction]:
+    """Read predictions; a damaged file is named and refused.
 
-
-def predictions_for(path: Path, sentences: Sequence[tuple[str, int]]) -> list[Prediction]:
-    """The same for sentences of which only the ids and the numbers of words are known."""
+    Args:
+        path: the file, or the one whose compressed copy is there.
+        sentences: the predictions must be those of exactly these sentences, or of the sentences of these other
+            predictions, and come in their order. Without any, they come as in the file.
+    """
     lines = read_text(stored(path)).split("\n")
     if lines.pop() != "":
         raise UserError(f"{path} ends in the middle of line {len(lines) + 1}; {AGAIN}")
@@ -77,7 +78,10 @@ def predictions_for(path: Path, sentences: Sequence[tuple[str, int]]) -> list[Pr
         if prediction.id in found:
             raise UserError(f"{path}, line {number}: a second prediction for {shorten(prediction.id)}; {AGAIN}")
         found[prediction.id] = prediction
-    for id, length in sentences:
+    if sentences is None:
+        return list(found.values())
+    named = [(s.id, s.length if isinstance(s, Prediction) else len(s)) for s in sentences]
+    for id, length in named:
         if id not in found or found[id].length != length:
             raise UserError(
                 f"{path} has no prediction for sentence {id} of {length} words: it is "
@@ -85,7 +89,7 @@ def predictions_for(path: Path, sentences: Sequence[tuple[str, int]]) -> list[Pr
             )
     if len(found) != len(sentences):
         raise UserError(f"{path} has {len(found)} predictions for {len(sentences)} sentences; {AGAIN}")
-    return [found[id] for id, _ in sentences]
+    return [found[id] for id, _ in named]
 
 
 def _from_json(record: dict[str, Any]) -> Prediction:

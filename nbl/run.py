@@ -1,15 +1,13 @@
-"""A run and its folder: everything it needs to go on after a stop as if there had been none.
+"""The state of a run in training: everything it needs to be resumed after a stop as if there had been none.
 
-`resume.pt` holds all of it while the run is unfinished; the files for others, `config.yaml`,
-`history.csv` and `checkpoint.pt` (the best model), are written from it. So they may go missing, as
-under a workflow that removes the outputs of an interrupted job, and the run still goes on. A workflow that
-was itself interrupted removes those of a job that has ended since: for it, the state may be kept as `finished.pt`.
+`resume.pt` holds all of it while the run is unfinished; the files for others, `config.yaml`, `history.csv` and
+`checkpoint.pt` (the best model), are written from it. So they may go missing, as under a workflow that removes the
+outputs of an interrupted job, and the run still resumes. A workflow that was itself interrupted removes those of a job
+that has ended since: for it, the state may be kept as `finished.pt`.
 """
 
 from __future__ import annotations
 
-import csv
-import inspect
 import io
 from dataclasses import asdict
 from pathlib import Path
@@ -17,49 +15,20 @@ from typing import Any
 
 import torch
 
-from nbl.config import Config, OtherPlace, config_from, environment, read_config, refuse_other, write_config
 from nbl.errors import UserError
-from nbl.files import replacing, write_text
+from nbl.files import replacing
 from nbl.models import build, read_checkpoint
+from nbl.optimiser import Adam
+from nbl.process import environment
+from nbl.run_folder import COLUMNS, Config, OtherPlace, Row, RunFolder, write_config, write_csv
 from nbl.seed import generator, stream
 
 RESULTS = ("config.yaml", "history.csv", "checkpoint.pt")
-# One row an epoch. Losses are -log p, natural logarithms; F1 and the shares of left- and right-branching
-# constituents are in per cent; seconds are those of training, without the evaluation on dev.
-COLUMNS = (
-    "epoch",
-    "train_loss",  # mean over the sentences, while the parameters change
-    "train_perplexity",
-    "dev_perplexity",
-    "dev_f1",
-    "test_f1",  # only where dev has no trees, and only to be looked at
-    "left_branching",
-    "right_branching",
-    "seconds",
-    "sentences_per_second",
-    "peak_memory_mb",
-)
-Row = dict[str, float | None]
-
-
-class Adam(torch.optim.Adam):
-    """As in the released code, fused.
-
-    Its decorators for torch's compiler are taken off: they import it, which takes as long as to import torch.
-    """
-
-    state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
-    load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
-    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
-    add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
-    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
-
-    def __init__(self, model: torch.nn.Module, lr: float):
-        super().__init__(model.parameters(), lr=lr, betas=(0.75, 0.999), fused=True)
+_PLAIN = ("history", "best", "step", "log_p", "seconds", "environments")
 
 
 class Run:
-    """A run, new or taken up again from its folder."""
+    """A run, new or resumed from its folder."""
 
     def __init__(self, config: Config, out: Path, device: torch.device):
         self.config, self.out, self.device = config, out, device
@@ -77,7 +46,7 @@ class Run:
         self._open(environment(device))
 
     def _open(self, here: dict[str, str]) -> None:
-        """Take up what the folder holds, or begin."""
+        """Resume what the folder holds, or begin."""
         refuse_other_run(self.config, self.out)
         for name in (*RESULTS, "vocab.txt", "resume.pt"):  # what a killed process was writing
             for half_written in self.out.glob(f".{name}.*"):
@@ -88,7 +57,7 @@ class Run:
                 self._restore(read_checkpoint(resume))
             except (UserError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
                 raise UserError(
-                    f"cannot go on from {resume} ({error}): delete the folder {self.out} and train again"
+                    f"cannot resume from {resume} ({error}): delete the folder {self.out} and train again"
                 ) from error
         if here not in self.environments[-1:]:
             self.environments.append(here)
@@ -126,7 +95,7 @@ class Run:
         _write_tensors(self.out / "resume.pt", state)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        refuse_other(self.config, config_from(state["config"]), self.out / "resume.pt")
+        self.config.refuse_other(Config.of(state["config"]), self.out / "resume.pt")
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.z.set_state(state["z"])
@@ -136,11 +105,7 @@ class Run:
     def publish(self) -> None:
         """Write the files for others."""
         write_config(self.out / "config.yaml", self.config, self.environments)
-        table = io.StringIO()
-        rows = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(self.history)
-        write_text(self.out / "history.csv", table.getvalue())
+        write_csv(self.out / "history.csv", COLUMNS, self.history)
         if self.best is not None:
             _write_tensors(self.out / "checkpoint.pt", self.best)
 
@@ -152,11 +117,8 @@ class Run:
             (self.out / "resume.pt").unlink()
 
 
-_PLAIN = ("history", "best", "step", "log_p", "seconds", "environments")
-
-
 def reopen(out: Path) -> None:
-    """Take a finished run whose files have gone for one that has only to write them again."""
+    """Re-open a finished run whose output files were deleted, so that it writes them again."""
     finished = out / "finished.pt"
     if finished.exists() and not (out / "resume.pt").exists() and not all((out / name).exists() for name in RESULTS):
         finished.replace(out / "resume.pt")
@@ -165,11 +127,11 @@ def reopen(out: Path) -> None:
 def refuse_other_run(config: Config, out: Path) -> None:
     """Refuse a folder whose `config.yaml` is damaged or differs."""
     if (out / "config.yaml").exists():
-        refuse_other(config, read_config(out / "config.yaml"), out / "config.yaml")
+        config.refuse_other(RunFolder(out).config, out / "config.yaml")
 
 
 def remove_other_run(config: Config, out: Path) -> bool:
-    """Remove the run in the folder if other settings made it, or if it is damaged; tells whether it did.
+    """Remove the run in the folder if other settings made it, or if it is damaged; returns whether it did.
 
     One that differs only in where it was trained is refused: more likely a GPU is missing today than hours of
     training are to be thrown away.
@@ -179,10 +141,10 @@ def remove_other_run(config: Config, out: Path) -> bool:
     try:
         refuse_other_run(config, out)
         if resume.exists():
-            refuse_other(config, config_from(read_checkpoint(resume)["config"]), resume)
+            config.refuse_other(Config.of(read_checkpoint(resume)["config"]), resume)
     except OtherPlace:
         raise
-    except (UserError, KeyError, TypeError):
+    except (UserError, LookupError, TypeError, AttributeError):
         for path in (*map(out.joinpath, RESULTS), resume, out / "finished.pt"):
             path.unlink(missing_ok=True)
         return True
@@ -193,19 +155,6 @@ def is_finished(config: Config, out: Path) -> bool:
     """Whether the folder holds this run, finished; another run's folder is refused."""
     refuse_other_run(config, out)
     return all((out / name).exists() for name in RESULTS) and not (out / "resume.pt").exists()
-
-
-def read_history(path: Path) -> list[Row]:
-    """Read a `history.csv`; a damaged one is named and refused."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return [
-            {name: float(row[name]) if row.get(name) else None for name in COLUMNS} | {"epoch": int(row["epoch"])}
-            for row in rows
-        ]
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error!r}): delete the folder {path.parent} and train again") from error
 
 
 def _write_tensors(path: Path, contents: dict[str, Any]) -> None:

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from nbl import metrics
-from nbl.config import Config
 from nbl.corpus.batches import shuffled_batches, sorted_batches, to_tensors
 from nbl.corpus.folder import Corpus
-from nbl.device import use_device
 from nbl.errors import UserError
-from nbl.run import Row, Run, is_finished, read_history, reopen
+from nbl.optimiser import clipped_step
+from nbl.process import Interrupted, Listener, listening, use_device
+from nbl.run import Run, is_finished, reopen
+from nbl.run_folder import Config, Row, RunFolder
 from nbl.seed import generator
 from nbl.sentence import Sentence
-from nbl.signals import Interrupted, Listener, listening
 
 LOOK_STEPS = 50  # steps between two looks at the losses, for which the host waits for the device
 SAVE_SECONDS = 300.0
@@ -68,7 +68,7 @@ def train(
     if is_finished(config, out):
         progress.notice(f"{out} holds this run, finished: nothing to do")
         corpus.vocabulary.write(out / "vocab.txt")  # a workflow may have removed it
-        return read_history(out / "history.csv")
+        return RunFolder(out).history
     if not _lengths(config, corpus, epoch=1):
         longest = config.training.longest(1)
         raise UserError(f"there is nothing to train on: no training sentence has 2 to {longest} words")
@@ -128,20 +128,6 @@ def train_epoch(run: Run, corpus: Corpus, progress: Progress, signals: Listener,
             if due:
                 run.save()
                 looked = saved = time.monotonic()
-
-
-def clipped_step(optimiser: torch.optim.Optimizer, clip: float) -> Tensor:
-    """One step with the gradient scaled down to a global norm of at most `clip`; gives its norm before.
-
-    Does what `clip_grad_norm_` and a step do, but the fused optimiser scales as it reads the gradient.
-    """
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    gradients = [parameter.grad.flatten() for parameter in parameters if parameter.grad is not None]
-    norm = torch.stack([torch.dot(gradient, gradient) for gradient in gradients]).sum().sqrt()
-    # The gradient is divided by it.
-    optimiser.grad_scale = ((norm + 1e-6) / clip).clamp(min=1).float()  # type: ignore[attr-defined]
-    optimiser.step()
-    return norm
 
 
 def look(run: Run, unseen: list[Tensor], ids: list[list[str]]) -> float:

@@ -20,9 +20,9 @@ from typing import Any
 
 from nbl.bench import decode, step
 from nbl.bench.measure import in_turns
-from nbl.config import commit_of
 from nbl.decode import DECODERS
 from nbl.errors import UserError
+from nbl.process import commit_of
 
 HERE = Path(__file__).resolve().parents[2]
 WORDS = 30  # of the sentence that is decoded

@@ -32,10 +32,9 @@ from nbl.families import inside
 from nbl.inside import naive
 from nbl.models import build
 from nbl.models.base import CompoundGrammar, Grammar
+from nbl.optimiser import Adam, clipped_step
 from nbl.rules import Rules
-from nbl.run import Adam
 from nbl.settings import Training, hyperparameters
-from nbl.train import clipped_step
 
 VOCABULARY = 10_001
 BATCH = 8

@@ -9,9 +9,9 @@ import nbl.compare
 from nbl.commands.common import counting, number, print_json, print_table, split_of
 from nbl.errors import UserError
 from nbl.evaluate import write_metrics
-from nbl.predictions import predictions_path, read_predictions, write_predictions
-from nbl.run_folder import read_run
-from nbl.settings import LEGACY, MODELS
+from nbl.predictions import predictions_path, write_predictions
+from nbl.run_folder import RunFolder
+from nbl.settings import LEGACY, described
 
 LABELS = 8  # the most frequent ones are printed
 HEAD_SCORES = ("udas", "uuas", "udas_without_root", "uuas_without_root")
@@ -22,11 +22,11 @@ def evaluate(
 ) -> None:
     if from_predictions and decoders:
         raise UserError("--from-predictions scores all existing predictions: leave out --decoder")
-    folder = read_run(run)
+    folder = RunFolder(run)
     folder.refuse_unfinished()
     decoders = list(dict.fromkeys(decoders or ["mbr"]))
-    if not MODELS[folder.model].legacy and (legacy := [name for name in decoders if name.endswith(LEGACY)]):
-        raise UserError(f"{legacy[0]} is for nlpcfg, not for {folder.model}: leave it out")
+    if not described(folder.config.model).legacy and (legacy := [name for name in decoders if name.endswith(LEGACY)]):
+        raise UserError(f"{legacy[0]} is for nlpcfg, not for {folder.config.model}: leave it out")
     sentences = split_of(corpus_dir, split, folder)
     if not from_predictions:
         from nbl.predict import open_run, predict  # torch, which scoring does not need
@@ -67,12 +67,9 @@ def _print_metrics(metrics: dict[str, Any]) -> None:
 def compare(runs: list[Path], corpus_dir: Path, decoder: str, split: str, seed: int, top: int, as_json: bool) -> None:
     if len(set(runs)) < 2:
         raise UserError(f"two or more different runs are needed, not {', '.join(map(str, runs))}")
-    folders = {str(run): read_run(run) for run in runs}
+    folders = {str(run): RunFolder(run) for run in runs}
     sentences = split_of(corpus_dir, split, *folders.values())
-    predictions = {
-        name: read_predictions(predictions_path(folder.path, decoder, split), sentences)
-        for name, folder in folders.items()
-    }
+    predictions = {name: folder.predictions(decoder, sentences, split) for name, folder in folders.items()}
     found = nbl.compare.compare(sentences, predictions, seed=seed, top=top)
     if as_json:
         print_json(found)

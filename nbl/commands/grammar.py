@@ -30,7 +30,7 @@ def parse(
         raise UserError("a PNG picture is not for the terminal: name a file with --out")
     with open_grammar(run, device, corpus_dir) as grammar:
         if format == "conllx" and not grammar.run.has_heads:
-            raise UserError(f"conllx is for heads, which {grammar.run.model} does not have: choose brackets")
+            raise UserError(f"conllx is for heads, which {grammar.run.config.model} does not have: choose brackets")
         sentences = _read_sentences(text, grammar)
         total = sum(len(sentence) >= 2 for sentence in sentences)
         with counting("parsing", total, quiet=not sys.stderr.isatty()) as advance:
@@ -107,7 +107,7 @@ def _note_short(sentences: Sequence[Sentence], fate: str) -> None:
 
 def show(run: Path, corpus_dir: Path | None, split: str, top: int, as_json: bool) -> None:
     with open_grammar(run, "cpu", corpus_dir) as grammar:
-        document: dict[str, Any] = {"model": grammar.run.model}
+        document: dict[str, Any] = {"model": grammar.run.config.model}
         document |= describe(grammar.model, grammar.vocabulary, top)
         if corpus_dir is not None:
             document["usage"] = _usage(grammar, corpus_dir, split, as_json)

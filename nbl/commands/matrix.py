@@ -12,13 +12,13 @@ import nbl.export
 from nbl.commands.common import note, print_json, print_table
 from nbl.errors import UserError
 from nbl.matrix import Experiment, experiments, read_params
-from nbl.run_status import DONE, run_folder, status
+from nbl.run_folder import DONE, RunFolder
 
 
 def runs(config: list[str], params: Path, results: Path, as_json: bool) -> None:
     corpus, matrix, seeds = _narrowed(params, config)
     rows = [
-        (experiment, {seed: status(run_folder(results, corpus, experiment, seed), experiment, seed) for seed in seeds})
+        (experiment, {seed: RunFolder.of(results, corpus, experiment, seed).status(experiment, seed) for seed in seeds})
         for experiment in matrix
     ]
     if as_json:
@@ -36,7 +36,7 @@ def runs(config: list[str], params: Path, results: Path, as_json: bool) -> None:
     for experiment, states in rows:
         for seed, state in states.items():
             if state not in {DONE, "missing"}:
-                print(f"{run_folder(results, corpus, experiment, seed)}: {state}")
+                print(f"{RunFolder.of(results, corpus, experiment, seed).path}: {state}")
     done = sum(state == DONE for _, states in rows for state in states.values())
     print(f"{done} of {len(rows) * len(seeds)} runs are done")
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import nbl.train
 from nbl.commands.common import Progress, note, print_json
-from nbl.config import make_config
 from nbl.corpus.folder import read_corpus
-from nbl.device import device_type
 from nbl.files import alone_in
-from nbl.run import Row, Run, remove_other_run
-from nbl.signals import Interrupted
+from nbl.process import Interrupted, device_type
+from nbl.run import Run, remove_other_run
+from nbl.run_folder import Row, make_config
 
 
 def train(

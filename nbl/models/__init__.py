@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from nbl.errors import UserError
 from nbl.models.base import Grammar
+from nbl.run_folder import RunFolder
 from nbl.settings import MODELS, checked
 
 
@@ -35,16 +35,16 @@ def build(name: str, vocab_size: int, **given: Any) -> Grammar:
 def load(run_directory: str | Path) -> Grammar:
     """The trained model of a run, on the CPU and in evaluation mode.
 
-    Reads `config.yaml` (model, vocab_size, hyperparameters) and `checkpoint.pt` (the parameters).
+    Args:
+        run_directory: the run's folder; its `config.yaml` and `checkpoint.pt` are read.
     """
-    config_path, checkpoint_path = (Path(run_directory) / name for name in ("config.yaml", "checkpoint.pt"))
+    run = RunFolder(run_directory)
+    config_path, checkpoint_path = (run.path / name for name in ("config.yaml", "checkpoint.pt"))
     try:
-        config = yaml.safe_load(config_path.read_text(encoding="utf-8"))
-        given = {str(key): value for key, value in config["hyperparameters"].items()}
         with torch.random.fork_rng(devices=[]):  # the initial values are thrown away
-            model = build(str(config["model"]), config["vocab_size"], **given)
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, UserError) as error:
-        raise UserError(f"{config_path} does not describe a model ({_first_line(error)}): train again") from error
+            model = build(run.config.model, run.config.vocab_size, **run.config.hyperparameters)
+    except UserError as error:
+        raise UserError(f"{config_path} does not describe a model ({error}): train again") from error
     try:
         model.load_state_dict(read_checkpoint(checkpoint_path)["model"])
     except (KeyError, TypeError, RuntimeError) as error:

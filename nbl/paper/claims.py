@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from nbl.matrix import Experiment
 from nbl.paper.frame import LABELS, Results
 from nbl.paper.judgement import (
     CANNOT_TELL,
@@ -24,7 +25,7 @@ from nbl.paper.judgement import (
     side,
     smaller_rivals,
 )
-from nbl.paper.plan import MODELS, RELEASED_NT, Experiment
+from nbl.paper.plan import MODELS, RELEASED_NT
 from nbl.paper.statistics import ALPHA
 
 FLAT = 0.25  # a curve is flat where it gains at most this share of what it gained before

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 
-import yaml
-
-from nbl.errors import UserError
-from nbl.files import read_text
+from nbl.matrix import Experiment
 from nbl.paper.frame import Results
 from nbl.paper.markdown import decimal, table
-from nbl.paper.plan import Experiment
 from nbl.paper.statistics import concordance_test
+from nbl.run_folder import RunFolder
 
 Group = tuple[list[float], list[float]]  # of the seeds of a grammar: what is to tell, and the F1 to be told
 LEFT_BRANCHING = 50.0  # per cent of the constituents, from which on a grammar counts as fallen into left branching
@@ -44,7 +39,7 @@ class Curve:
 
     @property
     def name(self) -> str:
-        return f"`{self.experiment.run}` {self.seed}"
+        return f"`{self.experiment.name}` {self.seed}"
 
 
 def watched_f1(row: dict[str, float]) -> float | None:
@@ -62,16 +57,9 @@ def read_curves(results: Results) -> list[Curve]:
     curves = []
     for experiment in results.plan.experiments.values():
         for seed in sorted(results.values(experiment, "mbr", "perplexity")):
-            folder = results.folder / "runs" / experiment.run / f"seed{seed}"
-            try:
-                table = list(csv.DictReader(io.StringIO(read_text(folder / "history.csv"))))
-                rows = [{key: float(value) for key, value in row.items() if value} for row in table]
-                config = yaml.safe_load(read_text(folder / "config.yaml"))
-                settings = (config["training"], config["threads"], config["environments"])
-            except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-                raise UserError(
-                    f"{folder}: history.csv or config.yaml is damaged ({error!r}); export it again"
-                ) from error
+            run = RunFolder(results.folder / "runs" / experiment.name / f"seed{seed}")
+            rows = [{key: value for key, value in row.items() if value is not None} for row in run.history]
+            settings = (asdict(run.config.training), run.config.threads, run.environments)
             curves.append(Curve(experiment, seed, rows, *settings))
     return curves
 
@@ -87,7 +75,7 @@ def training_table(results: Results, curves: Sequence[Curve]) -> str:
         best, last = curve.best, curve.rows[-1]
         rows.append(
             [
-                *(f"`{curve.experiment.run}`", curve.seed, len(curve.rows), int(best["epoch"])),
+                *(f"`{curve.experiment.name}`", curve.seed, len(curve.rows), int(best["epoch"])),
                 decimal(best.get("dev_perplexity")),
                 *(decimal(watched_f1(row)) for row in (curve.rows[0], best, last)),
                 f"{decimal(best.get('left_branching'))} / {decimal(best.get('right_branching'))}",
@@ -192,5 +180,5 @@ def selection(results: Results, curves: Sequence[Curve], agreements: Mapping[str
 def _by_run(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
     groups: dict[str, list[Curve]] = {}
     for curve in curves:
-        groups.setdefault(curve.experiment.run, []).append(curve)
+        groups.setdefault(curve.experiment.name, []).append(curve)
     return groups

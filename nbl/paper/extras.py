@@ -7,9 +7,10 @@ from itertools import product
 from typing import Any
 
 from nbl.bench.summary import SHORTEST
+from nbl.matrix import Experiment
 from nbl.paper.frame import LABELS, Results
 from nbl.paper.latex import RULE, escape, mean_std, number, signed, spanning, table
-from nbl.paper.plan import LEXICALISED, MODELS, Experiment
+from nbl.paper.plan import LEXICALISED, MODELS
 from nbl.paper.published import Published
 from nbl.paper.speed import growth
 from nbl.paper.tables import SIGNS, sizes

@@ -22,9 +22,10 @@ from matplotlib.ticker import MaxNLocator
 
 from nbl import settings
 from nbl.files import replacing
+from nbl.matrix import Experiment
 from nbl.paper.curves import Curve, watched_f1
 from nbl.paper.frame import Results
-from nbl.paper.plan import MODELS, Experiment
+from nbl.paper.plan import MODELS
 from nbl.paper.speed import curve
 
 logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns of the age of the fonts
@@ -92,14 +93,14 @@ def draw_training(curves: Sequence[Curve], part: str, path: Path) -> None:
         )
         for column, model in zip(grid.T, models, strict=True):
             own = [curve for curve in curves if curve.experiment.model == model]
-            runs = list(dict.fromkeys(curve.experiment.run for curve in own))
+            runs = list(dict.fromkeys(curve.experiment.name for curve in own))
             palette = "colorblind" if len(runs) <= MAX_COLOURS else "husl"
             colours = dict(zip(runs, sns.color_palette(palette, len(runs)), strict=True))
             for panel, value in zip(column, quantities.values(), strict=True):
                 for curve in own:
                     points = [(row["epoch"], value(row)) for row in curve.rows if value(row) is not None]
                     if points:
-                        panel.plot(*zip(*points, strict=True), color=colours[curve.experiment.run], lw=1)
+                        panel.plot(*zip(*points, strict=True), color=colours[curve.experiment.name], lw=1)
                 panel.xaxis.set_major_locator(MaxNLocator(integer=True))
             column[0].set_title(settings.MODELS[model].title, fontsize=9)
             column[-1].set_xlabel("epoch")

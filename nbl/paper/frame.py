@@ -8,18 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pandas as pd
-import yaml
 
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.matrix import Params
-from nbl.paper.plan import Experiment, Found, Plan
+from nbl.matrix import Experiment, Params
+from nbl.paper.plan import Plan
 from nbl.paper.statistics import Summary
-from nbl.predictions import predictions_for, predictions_path, stored
+from nbl.predictions import Prediction
+from nbl.run_folder import EVALUATE, RunFolder, damaged
 from nbl.sentence import best_scheme
 
+Labelled = tuple[int, int, int | None]  # a span and its label
 LABELS = ("NP", "VP", "PP", "SBAR", "ADJP", "ADVP")  # the labels of the paper's table of recalls
 
 
@@ -40,7 +40,7 @@ class Results:
 
     def values(self, experiment: Experiment | None, decoder: str, metric: str) -> dict[int, float]:
         """A metric of an experiment's seeds; a seed without it is left out."""
-        columns = self._columns.get((experiment.run, decoder), {}) if experiment else {}
+        columns = self._columns.get((experiment.name, decoder), {}) if experiment else {}
         return columns.get(metric, {})
 
     @cached_property
@@ -60,26 +60,18 @@ class Results:
             return Summary(values, self.plan.seeds)
         return Summary(values, len(experiment.seeds) if values or decoder in experiment.decoders else 0)
 
-    def spans(self, experiment: Experiment, decoder: str) -> tuple[list[int], dict[int, list[list[list[int]]]]]:
+    def spans(self, experiment: Experiment, decoder: str) -> tuple[list[int], dict[int, list[list[Labelled]]]]:
         """The lengths of the test sentences and each seed's predicted spans [i, j, label] of them, no more: for
         reports on hundreds of runs. The sentences are those of the first seed; another's must be the same."""
-        sentences: list[tuple[str, int]] = []
+        first: list[Prediction] = []
         found = {}
         for seed in experiment.seeds:
-            folder = self.folder / "runs" / experiment.run / f"seed{seed}"
-            if not any(folder.glob(f"predictions.{decoder}.jsonl*")):
-                continue
-            path = predictions_path(folder, decoder)
-            try:
-                records = orjson.loads(f"[{read_text(stored(path)).rstrip().replace(chr(10), ',')}]")
-                parsed = {(record["id"], record["length"]): record["spans"] for record in records}
-                sentences = sentences or list(parsed)
-                if len(parsed) != len(sentences):
-                    raise ValueError
-                found[seed] = [parsed[sentence] for sentence in sentences]
-            except (ValueError, KeyError, TypeError):  # the careful reader says what is wrong
-                found[seed] = [list(map(list, p.spans)) for p in predictions_for(path, sentences)]
-        return [length for _, length in sentences], found
+            run = RunFolder(self.folder / "runs" / experiment.name / f"seed{seed}")
+            if run.has_predictions(decoder):
+                predictions = run.predictions(decoder, first or None)
+                first = first or predictions
+                found[seed] = [prediction.spans for prediction in predictions]
+        return [prediction.length for prediction in first], found
 
 
 def read_results(folder: Path, corpus: str, params: Params | None = None) -> Results:
@@ -92,16 +84,16 @@ def read_results(folder: Path, corpus: str, params: Params | None = None) -> Res
         raise UserError(f"there are no results for {corpus!r}: {root} does not exist; run the pipeline first")
     # Scores beside which there is no config.yaml are of a training that was begun anew and failed.
     paths = sorted(root.glob("runs/*/seed*/metrics.json"))
-    found = [_found(path) for path in paths if (path.parent / "config.yaml").exists()]
+    found = [RunFolder(path.parent) for path in paths if (path.parent / "config.yaml").exists()]
     stats_path, bench_path = root / "corpus" / "stats.json", root / "bench" / "inside.csv"
     stats = _read_json(stats_path) if stats_path.exists() else {}
-    for seed in found:
-        _refuse_other_corpus(seed, stats)
+    for run in found:
+        _refuse_other_corpus(run, stats)
     if params is not None and corpus in params["corpora"]:
         plan = Plan.of_params(params, corpus, found)
     else:
         plan = Plan.of_results(found)
-    rows = [row for seed in found for row in _rows(seed, plan)]
+    rows = [row for run in found for row in _rows(run, plan)]
     return Results(
         corpus=corpus,
         folder=root,
@@ -112,26 +104,28 @@ def read_results(folder: Path, corpus: str, params: Params | None = None) -> Res
     )
 
 
-def _refuse_other_corpus(seed: Found, stats: dict[str, Any]) -> None:
-    recorded, here = seed.config["corpus"].get("vocabulary_sha256"), stats.get("vocabulary_sha256")
+def _refuse_other_corpus(run: RunFolder, stats: dict[str, Any]) -> None:
+    recorded, here = run.config.corpus.get("vocabulary_sha256"), stats.get("vocabulary_sha256")
     if recorded and here and recorded != here:
         raise UserError(
-            f"{seed.path} was trained on another corpus than there is now (another vocabulary): run the pipeline again"
+            f"{run.path} was trained on another corpus than there is now (another vocabulary): run the pipeline again"
         )
 
 
-def _rows(seed: Found, plan: Plan) -> list[dict[str, Any]]:
-    """The scores of one seed's decoders, if the plan has that seed."""
-    experiment = plan.experiments.get(seed.run)
-    if experiment is None or seed.config["seed"] not in experiment.seeds:
+def _rows(run: RunFolder, plan: Plan) -> list[dict[str, Any]]:
+    """The scores of one run's decoders, if the plan has that run."""
+    experiment, seed = plan.experiments.get(run.experiment), run.config.seed
+    if experiment is None or seed not in experiment.seeds:
         return []
+    return [{"run": run.experiment, "seed": seed, "decoder": decoder} | row for decoder, row in scores_of(run).items()]
+
+
+def scores_of(run: RunFolder) -> dict[str, dict[str, Any]]:
+    """For each decoder of a run, the numbers that reports use."""
     try:
-        return [
-            {"run": seed.run, "seed": seed.config["seed"], "decoder": decoder} | _row(scores)
-            for decoder, scores in seed.metrics["decoders"].items()
-        ]
+        return {decoder: _row(scores) for decoder, scores in run.metrics["decoders"].items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(seed.path / "metrics.json", error) from error
+        raise damaged(run.path / "metrics.json", error, EVALUATE) from error
 
 
 def _row(scores: dict[str, Any]) -> dict[str, float]:
@@ -154,23 +148,8 @@ def _row(scores: dict[str, Any]) -> dict[str, float]:
     return row | {f"adjective_noun:{name}": value for name, value in preferences.get("adjective_noun", {}).items()}
 
 
-def _found(path: Path) -> Found:
-    """A seed's folder, by the path of its metrics."""
-    config_path = path.parent / "config.yaml"
-    try:
-        config = yaml.load(read_text(config_path), yaml.CSafeLoader)
-        settings = {key: config[key] for key in ("model", "hyperparameters", "training", "seed", "corpus")}
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise _damaged(config_path, error) from error
-    return Found(path.parent, settings, _read_json(path))
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         return json.loads(read_text(path))
     except ValueError as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path} is damaged ({' '.join(str(error).split())}): remove it and run the pipeline again")
+        raise damaged(path, error, "remove it and run the pipeline again") from error

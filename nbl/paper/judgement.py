@@ -16,8 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from nbl.matrix import Experiment
 from nbl.paper.frame import Results
-from nbl.paper.plan import MODELS, RELEASED_NT, Experiment
+from nbl.paper.plan import MODELS, RELEASED_NT
 from nbl.paper.statistics import ALPHA, Summary, permutation_test, sign_flip_test
 
 VERDICTS = REPRODUCED, NOT_REPRODUCED, CANNOT_TELL, NOT_RUN = (

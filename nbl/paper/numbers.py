@@ -35,7 +35,7 @@ def numbers(results: Results, paper: Published, check: Check) -> str:
         _define(macro("paper-is"), comparability(results.corpus)),
     ]
     roles = {role: results.plan.find(role) for role in paper.runs}
-    named = {experiment.run for experiment in roles.values() if experiment}
+    named = {experiment.name for experiment in roles.values() if experiment}
     bindings = [role for role in paper.runs if role.startswith("nblpcfg-")]
     experiments = {role: results.plan.find(role) for role in (*MODELS, *bindings)}
     experiments |= {run: e for run, e in results.plan.experiments.items() if run not in named}

@@ -10,18 +10,19 @@ from nbl.drawing import Picture, draw
 from nbl.errors import UserError
 from nbl.files import read_text
 from nbl.formats import Tree, named
+from nbl.matrix import Experiment
 from nbl.paper.agreement import self_f1
 from nbl.paper.check import check
 from nbl.paper.curves import collapse, read_curves, selection, training_table
 from nbl.paper.frame import Results
 from nbl.paper.judgement import NOT_REPRODUCED, NOT_RUN, REPRODUCED, RULE, Claim, counts
 from nbl.paper.markdown import mean, table
-from nbl.paper.plan import LEXICALISED, MODELS, Experiment
+from nbl.paper.plan import LEXICALISED, MODELS
 from nbl.paper.published import Published, comparability
 from nbl.paper.speed import speed
 from nbl.paper.statistics import Summary
 from nbl.paper.tables import sizes
-from nbl.predictions import predictions_path, stored
+from nbl.run_folder import RunFolder
 from nbl.settings import DECODERS, LEGACY
 
 SPEED = (
@@ -243,21 +244,21 @@ def _verdicts(claims: Sequence[Claim]) -> str:
 
 def draw_trees(results: Results) -> dict[str, Picture]:
     """The gold trees that were exported, and those of the NBL-PCFG of the lowest dev perplexity."""
-    runs = [curve for curve in read_curves(results) if curve.experiment.run == "nblpcfg"]
+    runs = [curve for curve in read_curves(results) if curve.experiment.name == "nblpcfg"]
     path = results.folder / "corpus" / "trees.json"
     if not runs or not path.exists():
         return {}
     best = min(runs, key=lambda curve: curve.best.get("dev_perplexity", 0.0))
-    predictions = predictions_path(results.folder / "runs" / "nblpcfg" / f"seed{best.seed}", "cyk")
+    run = RunFolder(results.folder / "runs" / "nblpcfg" / f"seed{best.seed}")
     if not results.values(best.experiment, "cyk", "perplexity"):
         return {}
-    found = {record["id"]: record for record in map(json.loads, read_text(stored(predictions)).splitlines())}
+    found = {prediction.id: prediction for prediction in run.predictions("cyk")}
     pictures = {}
     golds = [gold for gold in json.loads(read_text(path)) if gold["id"] in found]
     for number, gold in enumerate(golds, start=1):
         pictures[f"{number}-gold"] = draw([Tree(gold["tags"], named(gold["spans"]), gold["heads"])])
         ours = found[gold["id"]]
-        pictures[f"{number}-nblpcfg"] = draw([Tree(gold["tags"], named(ours["spans"]), ours["heads"])])
+        pictures[f"{number}-nblpcfg"] = draw([Tree(gold["tags"], named(ours.spans), ours.heads)])
     return pictures
 
 

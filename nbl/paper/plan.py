@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nbl import matrix, settings
 from nbl.errors import UserError
-from nbl.matrix import Params
-from nbl.settings import BINDINGS, TRAINING, is_compound, with_PT
+from nbl.matrix import Experiment, Params
+from nbl.run_folder import RunFolder
+from nbl.settings import BINDINGS
 
 
 def _titles() -> Iterator[tuple[str, str]]:
@@ -25,40 +25,7 @@ LEXICALISED = tuple(role for role in MODELS if settings.MODELS[role.removesuffix
 RELEASED_NT = {name: model.released_NT for name, model in settings.MODELS.items() if model.released_NT}
 RELEASED_NT["nlpcfg-compound"] = settings.MODELS["nlpcfg"].released_NT_compound
 SIZES = ("NT", "PT", "d_H")
-MAX_TOLD = 10  # runs of other settings that an error names
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A model with its hyper-parameters, its seeds and decoders; `run` is its folder's name."""
-
-    run: str
-    model: str
-    hyperparameters: dict[str, Any]
-    seeds: tuple[int, ...]
-    decoders: tuple[str, ...]
-
-    @property
-    def NT(self) -> int:
-        return int(self.hyperparameters["NT"])
-
-    @property
-    def compound(self) -> bool:
-        """Whether its perplexity is not exact."""
-        return is_compound(self.model, self.hyperparameters)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a seed's folder records."""
-
-    path: Path
-    config: dict[str, Any]
-    metrics: dict[str, Any]
-
-    @property
-    def run(self) -> str:
-        return self.path.parent.name
+MAX_NAMED = 10  # runs of other settings that an error names
 
 
 @dataclass(frozen=True)
@@ -68,46 +35,44 @@ class Plan:
     experiments: dict[str, Experiment]
 
     @classmethod
-    def of_params(cls, params: Params, corpus: str, found: Sequence[Found]) -> Plan:
+    def of_params(cls, params: Params, corpus: str, found: Sequence[RunFolder]) -> Plan:
         """The experiments `params.yaml` asks for on a corpus; results of other settings are refused."""
         everything = {**params, "corpus": corpus, "tables": None, "experiments": None}
         planned = {experiment.name: experiment for experiment in matrix.experiments(everything)}
-        told = []
-        for seed in found:
-            if seed.run in planned and (differences := planned[seed.run].differences(seed.config)):
+        others = []
+        for run in found:
+            if run.experiment in planned and (differences := planned[run.experiment].differences(run.config)):
                 each = [
                     f"{key} is {there!r} there, {here!r} in params.yaml" for key, (there, here) in differences.items()
                 ]
-                told.append(f"{seed.path}: {'; '.join(each)}")
-        if told:
-            more = [f"and {len(told) - MAX_TOLD} more"] if len(told) > MAX_TOLD else []
+                others.append(f"{run.path}: {'; '.join(each)}")
+        if others:
+            more = [f"and {len(others) - MAX_NAMED} more"] if len(others) > MAX_NAMED else []
             raise UserError(
                 "results were made with other settings than params.yaml has; run the pipeline again, or restore the "
-                "settings:\n  " + "\n  ".join(told[:MAX_TOLD] + more)
+                "settings:\n  " + "\n  ".join(others[:MAX_NAMED] + more)
             )
-        seeds = tuple(sorted(params["seeds"]))
-        return cls({e.name: Experiment(e.name, e.model, _own(e.settings), seeds, e.decoders) for e in planned.values()})
+        return cls(planned)
 
     @classmethod
-    def of_results(cls, found: Sequence[Found]) -> Plan:
+    def of_results(cls, found: Sequence[RunFolder]) -> Plan:
         """The experiments there are results of; each is expected to have all seeds that any has."""
-        first: dict[str, Found] = {}
-        for seed in found:
-            other = first.setdefault(seed.run, seed)
+        first: dict[str, RunFolder] = {}
+        for run in found:
+            other = first.setdefault(run.experiment, run)
             for key in ("model", "hyperparameters", "training", "corpus"):
-                if seed.config[key] != other.config[key]:
+                here, there = (getattr(folder.config, key) for folder in (run, other))
+                if here != there:
                     raise UserError(
-                        f"{seed.path} and {other.path} differ in more than the seed ({key} is {seed.config[key]!r} "
-                        f"and {other.config[key]!r}): delete the older one and run the pipeline again"
+                        f"{run.path} and {other.path} differ in more than the seed ({key} is {here!r} "
+                        f"and {there!r}): delete the older one and run the pipeline again"
                     )
-        seeds = tuple(sorted({seed.config["seed"] for seed in found}))
+        seeds = tuple(sorted({run.config.seed for run in found}))
         experiments = [
-            Experiment(
-                run, seed.config["model"], seed.config["hyperparameters"], seeds, tuple(seed.metrics["decoders"])
-            )
-            for run, seed in first.items()
+            Experiment(name, run.config.model, run.config.hyperparameters, seeds, tuple(run.metrics["decoders"]))
+            for name, run in first.items()
         ]
-        return cls({experiment.run: experiment for experiment in sorted(experiments, key=_order)})
+        return cls({experiment.name: experiment for experiment in sorted(experiments, key=_order)})
 
     @property
     def seeds(self) -> int:
@@ -180,11 +145,6 @@ def _but_sizes(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in experiment.hyperparameters.items() if key not in SIZES}
 
 
-def _own(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are the model's own; PT is 2 NT if not given."""
-    return with_PT({key: value for key, value in chosen.items() if key not in TRAINING})
-
-
 def _order(experiment: Experiment) -> tuple[int, bool, list[int], str]:
     """The models in the paper's order, each first by default, then by its sizes."""
     names = list(MODELS)
@@ -192,7 +152,7 @@ def _order(experiment: Experiment) -> tuple[int, bool, list[int], str]:
     sizes = [experiment.hyperparameters.get(key, 0) for key in ("NT", "d_H")]
     return (
         names.index(experiment.model) if known else len(names),
-        experiment.run != experiment.model,
+        experiment.name != experiment.model,
         sizes,
-        experiment.run,
+        experiment.name,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from nbl.matrix import Experiment
 from nbl.paper.frame import LABELS, Results
 from nbl.paper.latex import RULE, best, is_best, long_table, mean_std, number, published, signed, spanning, table
-from nbl.paper.plan import LEXICALISED, MODELS, Experiment
+from nbl.paper.plan import LEXICALISED, MODELS
 from nbl.paper.published import Published, comparability
 from nbl.paper.statistics import Summary
 
@@ -126,9 +127,9 @@ def seeds(results: Results, agreements: dict[str, dict[int, float]]) -> str:
     head = [["Run", "seed", *(TITLES[metric] + SIGNS[decoder] for metric, decoder in columns), r"self-F1$^\dagger$"]]
     rows: list = []
     for experiment in results.plan.experiments.values():
-        name = r"\texttt{" + experiment.run.replace("_", r"\_") + "}"
+        name = r"\texttt{" + experiment.name.replace("_", r"\_") + "}"
         values = [results.values(experiment, decoder, metric) for metric, decoder in columns]
-        values.append(agreements.get(experiment.run, {}))
+        values.append(agreements.get(experiment.name, {}))
         headless = experiment.model not in LEXICALISED
         for position, seed in enumerate(experiment.seeds):
             row = [name if position == 0 else "", str(seed)]

@@ -128,7 +128,7 @@ def test_a_verb_that_needs_an_extra_names_it(nbl, verb):
     done = nbl(*verb.split())
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(
-        r"nbl: (jsonschema|pandas|orjson), which this needs, is not installed: pip install 'nbl\[pipeline\]'\n",
+        r"nbl: (jsonschema|pandas), which this needs, is not installed: pip install 'nbl\[pipeline\]'\n",
         done.stderr,
     )
 

@@ -13,11 +13,10 @@ from nbl import models
 from nbl.decode import DECODERS
 from nbl.families import decode, inside, marginals
 from nbl.inside import bilexical, lexical, naive, pcfg, rank
+from nbl.optimiser import Adam, clipped_step
 from nbl.rules import logsum_of_pairs
-from nbl.run import Adam
 from nbl.settings import BINDINGS
 from nbl.testing import GRAMMARS, detached, random_rules, single
-from nbl.train import clipped_step
 
 TORCH_ONLY = {"allow_native": False}
 # name -> kind of grammar, inside algorithm, marginals

@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import pytest
 import torch
-import yaml
 from tiny_models import COMPOUND, SIMPLE, TINY
 
 from nbl import models
 from nbl.errors import UserError
-from nbl.settings import MODELS, hyperparameters
+from nbl.run_folder import Config, write_config
+from nbl.settings import MODELS, Training, hyperparameters
 
 each_model = pytest.mark.parametrize(("name", "settings"), SIMPLE + COMPOUND)
 
@@ -66,8 +66,8 @@ def test_preterminals_are_twice_the_nonterminals_unless_given():
 
 
 def save(model, name, settings, folder):
-    config = {"model": name, "vocab_size": 6, "hyperparameters": TINY | settings}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    config = Config(name, 6, TINY | settings, Training(), 0, 1, "cpu", {})
+    write_config(folder / "config.yaml", config, [])
     torch.save({"model": model.state_dict()}, folder / "checkpoint.pt")
 
 
@@ -92,7 +92,8 @@ def flip_a_byte(path):
 
 
 def npcfg(settings):
-    return f"model: npcfg\nvocab_size: 6\n{settings}\n"
+    training = "training: {}\nseed: 0\nthreads: 1\ndevice: cpu\ncorpus: {}"
+    return f"model: npcfg\nvocab_size: 6\n{training}\n{settings}\n"
 
 
 @pytest.mark.parametrize(

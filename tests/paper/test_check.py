@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tiny_runs import call
 
 from nbl.bench.summary import exponent
+from nbl.matrix import Experiment
 from nbl.paper import claims
 from nbl.paper.check import band, check
 from nbl.paper.frame import Results
 from nbl.paper.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Comparison, judge
-from nbl.paper.plan import Experiment, Plan
+from nbl.paper.plan import Plan
 from nbl.paper.published import PUBLISHED, Cell, read_published
 from nbl.paper.speed import speed
 from nbl.paper.statistics import Summary, concordance_test, permutation_test, sign_flip_test

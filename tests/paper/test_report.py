@@ -280,11 +280,11 @@ def test_runs_are_found_by_their_settings_not_their_names(changeable):
     (runs / "nblpcfg-binding=D-B").rename(runs / "something")
     (runs / COMPOUND).rename(runs / "else")
     plan = read_results(changeable, "toy").plan
-    assert plan.find("nblpcfg-D-B").run == "something"
-    assert plan.find("nlpcfg-compound").run == "else"
+    assert plan.find("nblpcfg-D-B").name == "something"
+    assert plan.find("nlpcfg-compound").name == "else"
     assert [e.hyperparameters["d_H"] for e in plan.by_d_H()] == [5, 10, 20, 30, 40, 50]
     assert [e.hyperparameters["NT"] for e in plan.by_NT("nblpcfg")] == [2, 4, 6, 8, 10]
-    assert [e.run for e in plan.by_NT("nlpcfg")][2] == "nlpcfg"
+    assert [e.name for e in plan.by_NT("nlpcfg")][2] == "nlpcfg"
 
 
 def test_self_f1_is_the_mean_agreement_with_the_other_seeds(complete):

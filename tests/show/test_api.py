@@ -32,7 +32,7 @@ def grammar(request, folder, corpus):
 
 
 def lexicalised(grammar):
-    return grammar.run.model == "nblpcfg"
+    return grammar.run.config.model == "nblpcfg"
 
 
 def test_importing_nbl_imports_neither_torch_nor_anything_else_of_it():

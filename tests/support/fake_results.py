@@ -12,7 +12,7 @@ from nbl import metrics
 from nbl.corpus.folder import Raw, Source, read_sentences, write_corpus
 from nbl.evaluate import write_metrics
 from nbl.predictions import Prediction, predictions_path, write_predictions
-from nbl.run_folder import read_run
+from nbl.run_folder import RunFolder
 from nbl.sentence import Sentence, Span
 
 SEEDS = (0, 1, 2, 3)
@@ -131,7 +131,7 @@ def write_run(folder: Path, run: str, seed: int, sentences, corpus: str, spread:
         if not decoder.endswith("legacy") or run == "nlpcfg":
             predictions = predict(sentences, generator, trees + shift, heads, perplexity, decoder)
             write_predictions(predictions_path(path, decoder), predictions)
-    write_metrics(read_run(path), sentences)
+    write_metrics(RunFolder(path), sentences)
 
 
 def write_bench(folder: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 from nbl.cli import main
-from nbl.config import make_config
 from nbl.corpus.folder import Corpus, Raw, Source, read_corpus, write_corpus
+from nbl.run_folder import make_config
 from nbl.sentence import Sentence, Span
 from nbl.train import train
 

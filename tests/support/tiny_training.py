@@ -6,9 +6,9 @@ import signal
 import torch
 from torch import nn
 
-from nbl.config import make_config
 from nbl.corpus.folder import Raw, Source, read_corpus, write_corpus
 from nbl.decode import Parse
+from nbl.run_folder import make_config
 from nbl.sentence import Sentence, Span
 from nbl.train import Progress, train
 

@@ -6,15 +6,10 @@ import pytest
 import torch
 import yaml
 
-from nbl.config import (
-    Config,
-    environment,
-    read_config,
-    refuse_other,
-    write_config,
-)
 from nbl.errors import UserError
 from nbl.models import build
+from nbl.process import environment
+from nbl.run_folder import Config, RunFolder, write_config
 from nbl.settings import Training, hyperparameters, parse
 
 CONFIG = Config(
@@ -85,16 +80,16 @@ def test_config_round_trip(tmp_path):
     path = tmp_path / "config.yaml"
     here = environment(torch.device("cpu"))
     write_config(path, CONFIG, [here])
-    assert read_config(path) == CONFIG
+    assert RunFolder(tmp_path).config == CONFIG
     assert yaml.safe_load(path.read_text())["environments"] == [here]
     assert here["torch"] == torch.__version__
 
 
 def test_another_configuration_is_refused_with_the_differing_keys(tmp_path):
-    refuse_other(CONFIG, replace(CONFIG), tmp_path / "config.yaml")
+    CONFIG.refuse_other(replace(CONFIG), tmp_path / "config.yaml")
     other = replace(CONFIG, seed=4, training=Training(lr=0.1), hyperparameters={"NT": 2, "rank": 5})
     with pytest.raises(UserError) as refusal:
-        refuse_other(CONFIG, other, tmp_path / "config.yaml")
+        CONFIG.refuse_other(other, tmp_path / "config.yaml")
     for part in (
         "seed is 4 there, 3 here",
         "training.lr is 0.1 there, 0.001 here",
@@ -110,4 +105,4 @@ def test_a_damaged_config_is_named_and_refused(tmp_path, damaged):
     path = tmp_path / "config.yaml"
     path.write_bytes(damaged.encode(errors="surrogateescape"))
     with pytest.raises(UserError, match=rf"{path} is damaged .*: delete the folder {tmp_path}"):
-        read_config(path)
+        assert RunFolder(tmp_path).config

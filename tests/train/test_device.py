@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from nbl.device import device_type, first_free, use_device
 from nbl.errors import UserError
+from nbl.process import device_type, first_free, use_device
 
 
 def test_devices():
@@ -25,7 +25,7 @@ def test_devices():
 HOLD = """
 import sys, time
 from pathlib import Path
-from nbl.device import first_free
+from nbl.process import first_free
 with first_free(["one", "two"], Path(sys.argv[1]), poll_seconds=0.01) as position:
     print(position, flush=True)
     time.sleep(60)
@@ -57,7 +57,7 @@ def test_processes_share_out_the_devices(tmp_path):
 TAKE_TURNS = """
 import os, sys, time
 from pathlib import Path
-from nbl.device import first_free
+from nbl.process import first_free
 folder = Path(sys.argv[1])
 children = []
 while len(children) < 6:

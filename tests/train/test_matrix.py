@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from dvc.utils.hydra import apply_overrides
 
-from nbl import checksums, models
+from nbl import models
 from nbl.closure import code_of
 from nbl.collect import _sweep
 from nbl.corpus.sources import SOURCES
 from nbl.errors import UserError
+from nbl.files import set_aside
 from nbl.matrix import errors, experiment_name, experiments, read_params, source_files
 from nbl.rules import BilexicalRules, LexicalRules
-from nbl.run_status import status
-from nbl.settings import CORPORA, MODELS, SETTINGS, TRAINING, Model, hyperparameters, parse
+from nbl.run_folder import Config, RunFolder, write_config, write_csv
+from nbl.settings import CORPORA, MODELS, SETTINGS, TRAINING, Model, Training, hyperparameters, parse
 
 PROJECT = Path(__file__).parents[2]
 
@@ -294,8 +294,8 @@ def finished(tmp_path, params):
     [experiment] = experiments(params | {"experiments": ["nblpcfg"]})
     training = {key: experiment.settings[key] for key in TRAINING if key in experiment.settings}
     own = {key: value for key, value in experiment.settings.items() if key not in training} | {"PT": 12}
-    config = {"model": "nblpcfg", "seed": 3, "hyperparameters": own, "training": training}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    config = Config("nblpcfg", 9, own, Training(**training), 3, 1, "cpu", {})
+    write_config(tmp_path / "config.yaml", config, [])
     (tmp_path / "metrics.json").write_text("{}")
     for step, name in (("train", "config.yaml"), ("evaluate", "metrics.json")):
         sums = subprocess.run(["sha256sum", name], cwd=tmp_path, capture_output=True, check=True).stdout
@@ -305,39 +305,40 @@ def finished(tmp_path, params):
 
 def test_status(finished):
     folder, experiment = finished
-    assert status(folder, experiment, 3) == "done"
-    assert status(folder / "elsewhere", experiment, 3) == "missing"
-    assert status(folder, experiment, 4) == "made by other settings: seed 3 instead of 4"
+    assert RunFolder(folder).status(experiment, 3) == "done"
+    assert RunFolder(folder / "elsewhere").status(experiment, 3) == "missing"
+    assert RunFolder(folder).status(experiment, 4) == "made by other settings: seed 3 instead of 4"
     lr, experiment.settings["lr"] = experiment.settings["lr"], 0.125
-    assert status(folder, experiment, 3) == f"made by other settings: lr {lr} instead of 0.125"
+    assert RunFolder(folder).status(experiment, 3) == f"made by other settings: lr {lr} instead of 0.125"
     experiment.settings["lr"] = lr
     (folder / "evaluate.sha256").rename(folder / "aside")
-    assert status(folder, experiment, 3) == "not evaluated"
+    assert RunFolder(folder).status(experiment, 3) == "not evaluated"
     (folder / "aside").rename(folder / "evaluate.sha256")
     (folder / "metrics.json").write_text("{")
-    assert status(folder, experiment, 3) == "damaged: metrics.json"
+    assert RunFolder(folder).status(experiment, 3) == "damaged: metrics.json"
     (folder / "resume.pt").touch()
-    assert status(folder, experiment, 3) == "unfinished"
+    assert RunFolder(folder).status(experiment, 3) == "unfinished"
 
 
 def test_damaged_files_are_set_aside_with_their_step(finished):
     folder, _ = finished
-    assert checksums.set_aside(folder) == []
+    assert set_aside(folder) == []
     (folder / "metrics.json").write_text("{")
-    [told] = checksums.set_aside(folder)
+    [told] = set_aside(folder)
     assert told.startswith(f"{folder}/metrics.json is damaged")
     assert not (folder / "metrics.json").exists()
     assert (folder / "metrics.json.damaged").read_text() == "{"
     assert sorted(path.name for path in folder.glob("*.sha256")) == ["train.sha256"]
     (folder / "config.yaml").unlink()
-    assert checksums.set_aside(folder) == [f"{folder}/config.yaml is missing: it will be made again"]
+    assert set_aside(folder) == [f"{folder}/config.yaml is missing: it will be made again"]
     assert list(folder.glob("*.sha256")) == []
 
 
-def test_the_csv_of_a_sweep(params):
+def test_the_csv_of_a_sweep(params, tmp_path):
     chosen = [e for e in experiments(params) if "nonterminals" in e.tables]
     means = {"nblpcfg": {"mbr": {"n": 4, "f1": 60.0, "perplexity": 9.5}}, "nlpcfg-NT=2": {"mbr": {"n": 1, "f1": 7.0}}}
-    rows = {row["NT"]: row for row in csv.DictReader(_sweep("NT", chosen, means).splitlines())}
+    write_csv(tmp_path / "sweep.csv", *_sweep("NT", chosen, means))
+    rows = {row["NT"]: row for row in csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines())}
     assert list(rows) == ["2", "4", "6", "8"]
     assert (rows["6"]["f1_nblpcfg"], rows["6"]["perplexity_nblpcfg"], rows["6"]["f1_nlpcfg"]) == ("60.0", "9.5", "")
     assert (rows["2"]["f1_nlpcfg"], rows["2"]["f1_nblpcfg"]) == ("7.0", "")

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from nbl.run import Adam
+from nbl.optimiser import Adam
 
 
 def trained(make_optimiser):
@@ -32,7 +32,7 @@ def test_adam_takes_the_steps_of_torch():
 
 def test_adam_does_not_import_the_compiler():
     code = (
-        "import sys, torch; from nbl.run import Adam; model = torch.nn.Linear(2, 2); adam = Adam(model, 0.1);"
+        "import sys, torch; from nbl.optimiser import Adam; model = torch.nn.Linear(2, 2); adam = Adam(model, 0.1);"
         "model(torch.ones(1, 2)).sum().backward(); adam.step(); adam.zero_grad();"
         "adam.load_state_dict(adam.state_dict()); print('torch._dynamo' in sys.modules)"
     )

@@ -17,8 +17,9 @@ import nbl.files
 import nbl.run
 import nbl.train
 from nbl.errors import UserError
-from nbl.run import COLUMNS, Run, read_history, remove_other_run
-from nbl.signals import Interrupted
+from nbl.process import Interrupted
+from nbl.run import Run, remove_other_run
+from nbl.run_folder import COLUMNS, RunFolder
 from nbl.train import Progress, train
 
 # --- stopped and taken up again
@@ -41,7 +42,7 @@ def test_resumed_within_an_epoch_is_bit_identical(corpus, tmp_path, monkeypatch,
             trained(corpus, stopped, *settings, model=model, progress=Signal(number, looks))
         assert stop.value.exit_code == 128 + number
     assert trained(corpus, stopped, *settings, model=model) == expected
-    wholly, again = (read_history(tmp_path / name / "history.csv") for name in ("whole", "stopped"))
+    wholly, again = (RunFolder(tmp_path / name).history for name in ("whole", "stopped"))
     timeless = set(COLUMNS) - {"seconds", "sentences_per_second", "peak_memory_mb"}
     for a, b in zip(wholly, again, strict=True):
         assert {name: a[name] for name in timeless} == {name: b[name] for name in timeless}
@@ -54,7 +55,7 @@ def test_signal_during_the_evaluation_is_heard(corpus, tmp_path, unigram):
 
     with pytest.raises(Interrupted):
         trained(corpus, tmp_path / "stopped", "epochs=2", progress=DuringDev())
-    assert not read_history(tmp_path / "stopped" / "history.csv")
+    assert not RunFolder(tmp_path / "stopped").history
     trained(corpus, tmp_path / "stopped", "epochs=2")
     assert len(unigram[0].seen) * 2 == len(unigram[0].seen) + len(unigram[1].seen)  # no step twice
 
@@ -104,7 +105,7 @@ def test_goes_on_where_a_workflow_removed_the_outputs(corpus, tmp_path, monkeypa
     out = tmp_path / "stopped"
     with pytest.raises(Interrupted):
         trained(corpus, out, *TINY, progress=Signal(signal.SIGTERM, 6))
-    assert len(read_history(out / "history.csv")) == 1
+    assert len(RunFolder(out).history) == 1
     for name in ("config.yaml", "history.csv", "checkpoint.pt"):
         (out / name).unlink()
     with pytest.raises(UserError, match=r"resume\.pt belongs to another run \(seed is 0 there, 1 here\)"):
@@ -135,7 +136,7 @@ def test_each_environment_of_a_run_is_recorded_once(corpus, tmp_path, monkeypatc
     out = tmp_path / "run"
     monkeypatch.setattr(nbl.train, "LOOK_STEPS", 1)
     for commit in ("old", "old", "new"):
-        monkeypatch.setattr("nbl.config.commit_of", lambda root, commit=commit: commit)
+        monkeypatch.setattr("nbl.process.commit_of", lambda root, commit=commit: commit)
         with pytest.raises(Interrupted):
             trained(corpus, out, "epochs=2", progress=Signal(signal.SIGTERM, 1))
     environments = yaml.safe_load((out / "config.yaml").read_text())["environments"]
@@ -198,7 +199,7 @@ def test_damaged_resume_is_named_and_refused(corpus, tmp_path, monkeypatch, unig
         path.write_bytes(b"")
     else:
         torch.save({"model": {}}, path)
-    with pytest.raises(UserError, match=rf"cannot go on from {path} .*delete the folder {tmp_path}"):
+    with pytest.raises(UserError, match=rf"cannot resume from {path} .*delete the folder {tmp_path}"):
         trained(corpus, tmp_path)
 
 

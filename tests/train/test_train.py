@@ -25,8 +25,10 @@ from nbl.commands.common import Progress
 from nbl.commands.training import Epochs
 from nbl.corpus.batches import shuffled_batches
 from nbl.decode import Parse
-from nbl.run import Run, read_history
-from nbl.train import clipped_step, train
+from nbl.optimiser import clipped_step
+from nbl.run import Run
+from nbl.run_folder import RunFolder
+from nbl.train import train
 
 # --- the same bytes
 
@@ -121,7 +123,7 @@ def scripted(monkeypatch, perplexities):
 def test_patience_and_the_best_model(corpus, tmp_path, monkeypatch, perplexities, patience, epochs, best):
     scripted(monkeypatch, perplexities)
     trained(corpus, tmp_path, f"epochs={len(perplexities)}", f"patience={patience}")
-    history = read_history(tmp_path / "history.csv")
+    history = RunFolder(tmp_path).history
     assert [row["dev_perplexity"] for row in history] == pytest.approx(perplexities[:epochs], rel=1e-6)
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert (checkpoint["epoch"], checkpoint["model"]["logits"][0].item()) == (best, best)
@@ -136,13 +138,13 @@ def test_without_dev_the_last_epoch_is_kept(tmp_path, unigram):
     checkpoint = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert (checkpoint["epoch"], checkpoint["dev_perplexity"]) == (3, None)
     assert torch.equal(checkpoint["model"]["logits"], unigram[0].logits)
-    assert read_history(tmp_path / "run" / "history.csv")[-1]["dev_f1"] is None
+    assert RunFolder(tmp_path / "run").history[-1]["dev_f1"] is None
 
 
 def test_history(corpus, tmp_path, unigram, monkeypatch):
     monkeypatch.setattr(nbl.train, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     trained(corpus, tmp_path, "epochs=1", "lr=1e-9", "clip=1e-9")  # parameters that stay
-    (row,) = read_history(tmp_path / "history.csv")
+    (row,) = RunFolder(tmp_path).history
     header = (tmp_path / "history.csv").read_text().split("\n")[0]
     assert header == (
         "epoch,train_loss,train_perplexity,dev_perplexity,dev_f1,test_f1,left_branching,right_branching,"
@@ -175,14 +177,14 @@ def test_trees_only_of_the_first_dev_sentences_that_have_any(corpus, tmp_path, u
     dev = [replace(corpus.dev[0], spans=None), *corpus.dev[1:]]
     train(config_of(corpus, "epochs=1"), replace(corpus, dev=dev), tmp_path, device="cpu")
     assert sorted(parsed) == sorted(sentence.ids for sentence in dev[1:4])
-    assert read_history(tmp_path / "history.csv")[0]["left_branching"] == 100
+    assert RunFolder(tmp_path).history[0]["left_branching"] == 100
 
 
 def test_trees_of_the_test_part_where_dev_has_none(corpus, tmp_path, unigram):
     plain = [replace(sentence, spans=None) for sentence in corpus.dev]
     test = [corpus.dev[0], replace(corpus.dev[1], spans=None), *corpus.dev[2:]]
     train(config_of(corpus, "epochs=1", "max_length=6"), replace(corpus, dev=plain, test=test), tmp_path, device="cpu")
-    (row,) = read_history(tmp_path / "history.csv")
+    (row,) = RunFolder(tmp_path).history
     f1 = [1.0 if len(s) == 2 else 2 / (len(s) - 1) for s in test if s.spans and len(s) <= 6]
     assert row["test_f1"] == pytest.approx(100 * sum(f1) / len(f1), abs=1e-3)
     assert row["dev_f1"] is None
@@ -191,7 +193,7 @@ def test_trees_of_the_test_part_where_dev_has_none(corpus, tmp_path, unigram):
 
 def test_a_grammar_learns_and_can_be_loaded(corpus, tmp_path):
     trained(corpus, tmp_path, "NT=2", "d_H=8", "dim=16", "epochs=4", "lr=0.01")
-    history = read_history(tmp_path / "history.csv")
+    history = RunFolder(tmp_path).history
     assert history[-1]["train_perplexity"] < 0.9 * history[0]["train_perplexity"]
     model = models.load(tmp_path)
     best = min(row["dev_perplexity"] for row in history)
@@ -246,7 +248,7 @@ def test_command_tells_each_epoch_and_the_best(corpus, tmp_path):
     _, out, err = call(*command, "--json")
     assert err == ""
     told = json.loads(out)
-    history = read_history(tmp_path / "run" / "history.csv")
+    history = RunFolder(tmp_path / "run").history
     assert (told["run"], told["epochs"]) == (str(tmp_path / "run"), 2)
     assert told["best"] == min(history, key=lambda row: row["dev_perplexity"])
 

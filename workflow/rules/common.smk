@@ -9,9 +9,10 @@ import yaml
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from nbl import checksums, matrix
+from nbl import matrix
 from nbl.closure import code_of
 from nbl.corpus import folder
+from nbl.files import set_aside
 from nbl.settings import MODELS
 
 
@@ -89,7 +90,7 @@ if workflow.is_main_process and not list(Path(".snakemake/locks").glob("*")):
             f"To begin anew, delete the folder {RESULTS}/corpus.",
         )
     for sums in run_files("train.sha256"):
-        for sentence in checksums.set_aside(Path(sums).parent):
+        for sentence in set_aside(Path(sums).parent):
             logger.warning(sentence)
     # Contents decide what is stale, yet Snakemake throws away what comes out older than what went in.
     inputs = (
