@@ -10,10 +10,10 @@ from typing import Any
 
 from nbl.files import write_text
 from nbl.matrix import Experiment
-from nbl.paper.frame import scores_of
+from nbl.paper.results import METRICS, scores_of
 from nbl.run_folder import DONE, RunFolder, write_csv
 
-SCORES = ("f1", "udas", "uuas", "perplexity")
+SCORES = tuple(METRICS)
 # Of history.csv, all but times and memory, which differ from one day to the next.
 CURVES = ("epoch", "train_perplexity", "dev_perplexity", "dev_f1", "test_f1", "left_branching", "right_branching")
 SWEEPS = {"d_H": "d_H", "nonterminals": "NT"}  # a table, and what varies in it

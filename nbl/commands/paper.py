@@ -11,12 +11,10 @@ from nbl.drawing import svg
 from nbl.errors import UserError
 from nbl.files import read_text, write_text
 from nbl.matrix import read_params
-from nbl.paper.check import Check
-from nbl.paper.curves import read_curves, watched
+from nbl.paper.claims import Check
 from nbl.paper.document import compile_document, write_check, write_report
-from nbl.paper.figures import draw_training
-from nbl.paper.frame import Results, read_results
 from nbl.paper.published import PUBLISHED, comparability, read_published
+from nbl.paper.results import Results, read_curves, read_results, watched
 from nbl.settings import CORPORA
 
 
@@ -42,6 +40,8 @@ def check(corpus: str, results: Path, out: Path | None, params: Path, published:
 
 
 def page(reference: Path, docs: Path, readme: Path, params: Path, published: Path | None) -> None:
+    from nbl.paper.figures import draw_training  # matplotlib takes a second to import
+
     corpora = [corpus for corpus in CORPORA if (reference / corpus).is_dir()]
     if not corpora:
         raise UserError(f"there are no runs in {reference}: copy some with `nbl export`")
@@ -61,7 +61,7 @@ def page(reference: Path, docs: Path, readme: Path, params: Path, published: Pat
 def _read_runs(results: Path, corpus: str, params: Path) -> Results:
     """The results of a corpus; without any, everything written would be empty."""
     found = read_results(results, corpus, read_params(params))
-    if found.scores.empty:
+    if not found.scores:
         raise UserError(
             f"{results / corpus} holds no finished run of those in {params}: make them with `snakemake --cores 4 all`, "
             "or fetch them with `dvc pull`; nothing was written"

@@ -1,4 +1,4 @@
-"""The paper's curves: two panels where it has two axes, a point a seed, a band of one standard deviation."""
+"""The paper's curves: two panels where it has two axes, one point per seed, a band of one standard deviation."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ from matplotlib.ticker import MaxNLocator
 from nbl import settings
 from nbl.files import replacing
 from nbl.matrix import Experiment
-from nbl.paper.curves import Curve, watched_f1
-from nbl.paper.frame import Results
-from nbl.paper.plan import MODELS
-from nbl.paper.speed import curve
+from nbl.paper.results import METRICS, Curve, Results
+from nbl.paper.results import times as times_over
+from nbl.paper.roles import MODELS
 
 logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns of the age of the fonts
 
 MAX_TICKS = 12
 MAX_COLOURS = 10  # of the palette for the colour-blind
 WIDTH, HEIGHT = 6.3, 2.3  # inches; the width of the document's text
-TITLES = {"f1": "F1 (%)", "udas": "UDAS (%)", "uuas": "UUAS (%)", "perplexity": "perplexity"}
 COLOURS = dict(zip(("nblpcfg", "nlpcfg"), sns.color_palette("colorblind", 2), strict=True))
 MARKERS = {"nblpcfg": "o", "nlpcfg": "s"}
 STYLE: dict[Any, Any] = {  # the fonts and sizes of the LaTeX tables
@@ -76,13 +74,13 @@ def draw_figures(results: Results, folder: Path) -> None:
 
 
 def draw_training(curves: Sequence[Curve], part: str, path: Path) -> None:
-    """Write how each run went, epoch by epoch, as PNG: a column a model, a colour an experiment, a line a seed.
+    """Write the training curves as PNG: one column per model, one colour per experiment, one line per seed.
 
-    `part` is that of the trees that were looked at.
+    `part` is the part of the corpus whose trees were parsed after each epoch.
     """
     quantities: dict[str, Callable[[dict[str, float]], float | None]] = {
         "dev perplexity": lambda row: row.get("dev_perplexity"),
-        f"{part} F1 (%)": watched_f1,
+        f"{part} F1 (%)": lambda row: row.get("dev_f1", row.get("test_f1")),
         "left-branching (%)": lambda row: row.get("left_branching"),
     }
     models = [model for model in settings.MODELS if any(curve.experiment.model == model for curve in curves)]
@@ -142,7 +140,7 @@ def _panels(
             _label_sizes(axes, sorted({point[0] for point in points}))
         else:
             _nothing(axes)
-        axes.set(xlabel=label, ylabel=TITLES[metric])
+        axes.set(xlabel=label, ylabel=METRICS[metric].axis)
     handles, labels = panels[0].get_legend_handles_labels()
     if len(series) > 1 and handles:
         figure.legend(handles, labels, loc="outside upper center", ncols=len(handles), frameon=False)  # on no point
@@ -170,28 +168,27 @@ def _curves(axes: Axes, points: pd.DataFrame) -> None:
 def times(results: Results, variable: str, label: str) -> Figure:
     """Time of a forward and backward pass, both axes logarithmic so that a power is a line."""
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
-    rows = curve(results, variable)
+    rows = times_over(results, variable)
     axes.set(xlabel=label, ylabel="seconds")
-    if rows.empty:
+    if not rows:
         _nothing(axes)
         return figure
-    names = list(dict.fromkeys(results.bench["implementation"]))
+    names = list(dict.fromkeys(row["implementation"] for row in results.bench))
     colours = dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
     markers = dict(zip(names, cycle("osD^vP*Xd<>"), strict=False))
     for name in names:
-        own = rows[rows["implementation"] == name]
-        if own.empty:
-            continue
-        axes.plot(own[variable], own["median"], color=colours[name], marker=markers[name], markersize=4, label=name)
-        axes.fill_between(own[variable], own["low"], own["high"], color=colours[name], alpha=0.18, linewidth=0)
-    sizes = sorted(rows[variable].unique())
+        own = [
+            [row[key] for key in (variable, "median", "low", "high")] for row in rows if row["implementation"] == name
+        ]
+        if own:
+            sizes, median, low, high = zip(*own, strict=True)
+            axes.plot(sizes, median, color=colours[name], marker=markers[name], markersize=4, label=name)
+            axes.fill_between(sizes, low, high, color=colours[name], alpha=0.18, linewidth=0)
     axes.set(xscale="log", yscale="log")
-    _label_sizes(axes, sizes)
+    _label_sizes(axes, sorted({row[variable] for row in rows}))
     axes.minorticks_off()
     other = "m" if variable == "l" else "l"
-    axes.legend(
-        title=f"${other} = {rows[other].iloc[0]}$", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
-    )
+    axes.legend(title=f"${other} = {rows[0][other]}$", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return figure
 
 

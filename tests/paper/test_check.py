@@ -2,10 +2,9 @@
 
 import json
 import math
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from fake_results import BLEXICAL, IMPLEMENTATIONS, SIZES, fake_params, write_results
@@ -15,15 +14,13 @@ from tiny_runs import call
 
 from nbl.bench.summary import exponent
 from nbl.matrix import Experiment
-from nbl.paper import claims
-from nbl.paper.check import band, check
-from nbl.paper.frame import Results
-from nbl.paper.judgement import CANNOT_TELL, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Comparison, judge
-from nbl.paper.plan import Plan
+from nbl.paper.claims import Comparison, Verdict, band, check, check_claims, judge
 from nbl.paper.published import PUBLISHED, Cell, read_published
-from nbl.paper.speed import speed
-from nbl.paper.statistics import Summary, concordance_test, permutation_test, sign_flip_test
+from nbl.paper.results import Results
+from nbl.paper.roles import Plan
+from nbl.paper.statistics import Summary, permutation_test, sign_flip_test
 
+REPRODUCED, NOT_REPRODUCED, CANNOT_TELL, NOT_RUN = Verdict
 VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=4)
 
 
@@ -44,28 +41,11 @@ def test_the_sign_flip_test_is_exact(differences):
     assert sign_flip_test(differences) == pytest.approx(extreme / len(choices))
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3), max_size=2))
-@settings(max_examples=50, deadline=None)
-def test_the_concordance_test_is_exact(groups):
-    """Against all deals of all groups, one by one."""
-
-    def S(scores, values):
-        pairs = combinations(zip(scores, values, strict=True), 2)
-        return sum((a > c) - (a < c) if b > d else (a < c) - (a > c) if b < d else 0 for (a, b), (c, d) in pairs)
-
-    unzipped = [tuple(zip(*group, strict=True)) for group in groups]
-    observed = sum(S(*group) for group in unzipped)
-    deals = [[S(scores, order) for order in permutations(values)] for scores, values in unzipped]
-    sums = [sum(choice) for choice in product(*deals)]
-    assert concordance_test(unzipped) == pytest.approx(sum(s >= observed for s in sums) / len(sums))
-
-
 def test_large_samples_are_drawn_and_repeatable():
     low, high = [float(k) for k in range(30)], [float(k) + 30 for k in range(30)]
     assert permutation_test(high, low) == permutation_test(high, low) < 0.001
     assert sign_flip_test(high) < 0.001
     assert permutation_test(low, low) > 0.4
-    assert concordance_test([(low, high)]) < 0.001
 
 
 def test_four_seeds_decide_if_they_all_agree():
@@ -106,20 +86,22 @@ def results_of(scores, corpus="toy", bench=None, NL=6):
         "nblpcfg-d_H=60": ("nblpcfg", BLEXICAL | {"d_H": 60}),
         **{f"nblpcfg-{b}": ("nblpcfg", BLEXICAL | {"binding": b}) for b in ("D-alone", "D-wq", "D-B")},
     }
-    cells: dict = {}
+    found: dict = {}
     for (run, decoder, metric), values in scores.items():
-        for seed, value in enumerate(values):
-            cells.setdefault((run, seed, decoder), {})[metric] = value
-    rows = [{"run": r, "seed": s, "decoder": d} | values for (r, s, d), values in cells.items()]
+        found.setdefault((run, decoder), {})[metric] = dict(enumerate(values))
     named = {run for run, _, _ in scores}
-    plan = Plan({run: Experiment(run, *runs[run], (0, 1, 2, 3), ("cyk", "mbr")) for run in runs if run in named})
-    return Results(
-        corpus, Path("nowhere"), plan, pd.DataFrame(rows), {}, bench if bench is not None else pd.DataFrame()
-    )
+    experiments = {run: Experiment(run, *runs[run], (0, 1, 2, 3), ("cyk", "mbr")) for run in runs if run in named}
+    return Results(corpus, Path("nowhere"), Plan(experiments), found, {}, bench or [])
 
 
-def verdicts(found) -> dict[str, str]:
-    return {entry.key: entry.verdict for entry in found}
+def verdicts(results) -> dict[str, str]:
+    return {entry.key: entry.verdict for entry in check_claims(results)}
+
+
+def speed_verdicts(bench=None) -> dict[str, str]:
+    keys = ("nbl-fastest-m", "nbl-fastest-l", "c-two-faster-m", "growth-in-m")
+    found = verdicts(results_of({}, bench=bench))
+    return {key: found[key] for key in keys}
 
 
 LOW, MIDDLE, HIGH = (10.0, 11.0, 12.0, 13.0), (11.5, 12.5, 12.0, 13.0), (20.0, 21.0, 22.0, 23.0)
@@ -140,8 +122,8 @@ LOW, MIDDLE, HIGH = (10.0, 11.0, 12.0, 13.0), (11.5, 12.5, 12.0, 13.0), (20.0, 2
 def test_nbl_beats_nl(nbl, nl, expected):
     scores = {}
     for decoder in ("cyk", "mbr"):
-        scores |= {("nblpcfg", decoder, "f1"): nbl, ("nlpcfg", decoder, "f1"): nl or (math.nan,)}
-    found = verdicts(claims.main(results_of(scores, NL=12)))
+        scores |= {("nblpcfg", decoder, "f1"): nbl, ("nlpcfg", decoder, "f1"): nl}
+    found = verdicts(results_of(scores, NL=12))
     assert found["nbl-beats-nl-f1"] == expected
     assert found["nbl-best-f1"] == expected
 
@@ -150,7 +132,7 @@ def test_an_approximate_perplexity_neither_refutes_nor_is_ignored():
     for compound, expected in ((LOW, CANNOT_TELL), (HIGH, REPRODUCED)):
         scores = {("nblpcfg", "mbr", "perplexity"): MIDDLE, ("npcfg", "mbr", "perplexity"): HIGH}
         scores["cpcfg", "mbr", "perplexity"] = [value - 5 * (compound is LOW) for value in compound]
-        (found,) = (entry for entry in claims.main(results_of(scores)) if entry.key == "nbl-best-perplexity")
+        (found,) = (entry for entry in check_claims(results_of(scores)) if entry.key == "nbl-best-perplexity")
         assert found.verdict == expected
         assert "C-PCFG (approximate)" in found.evidence
 
@@ -160,13 +142,13 @@ def test_compound_beats_nbl():
         scores = {("nlpcfg-compound", "cyk", "udas"): compound, ("nblpcfg", "cyk", "udas"): MIDDLE}
         if compound is LOW:
             scores["nblpcfg", "cyk", "udas"] = HIGH
-        (found,) = (entry for entry in claims.main(results_of(scores)) if entry.key == "compound-beats-nbl-udas")
+        (found,) = (entry for entry in check_claims(results_of(scores)) if entry.key == "compound-beats-nbl-udas")
         assert (found.verdict, found.shown) == (expected, expected == REPRODUCED)
 
 
 def test_lower_perplexity_is_better():
     scores = {("nblpcfg", "mbr", "perplexity"): LOW, ("nlpcfg", "mbr", "perplexity"): HIGH}
-    assert verdicts(claims.main(results_of(scores, NL=12)))["nbl-beats-nl-perplexity"] == REPRODUCED
+    assert verdicts(results_of(scores, NL=12))["nbl-beats-nl-perplexity"] == REPRODUCED
 
 
 def test_decoders_are_compared_seed_by_seed():
@@ -174,9 +156,9 @@ def test_decoders_are_compared_seed_by_seed():
     spread = (10.0, 30.0, 50.0, 70.0)
     better = tuple(value + 0.5 for value in spread)
     scores = {("nblpcfg", "cyk", "f1"): spread, ("nblpcfg", "mbr", "f1"): better}
-    assert verdicts(claims.main(results_of(scores)))["mbr-beats-cyk-f1"] == REPRODUCED
+    assert verdicts(results_of(scores))["mbr-beats-cyk-f1"] == REPRODUCED
     scores = {("nblpcfg", "cyk", "f1"): better, ("nblpcfg", "mbr", "f1"): spread}
-    assert verdicts(claims.main(results_of(scores)))["mbr-beats-cyk-f1"] == NOT_REPRODUCED
+    assert verdicts(results_of(scores))["mbr-beats-cyk-f1"] == NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(
@@ -193,7 +175,7 @@ def test_the_plateau_in_d_H(small, default, large, expected):
     runs = {"nblpcfg-d_H=5": small, "nblpcfg": default, "nblpcfg-d_H=60": large}
     noise = (-0.3, -0.1, 0.1, 0.3)
     scores = {(run, "mbr", "perplexity"): [value + n for n in noise] for run, value in runs.items()}
-    assert verdicts(claims.d_H(results_of(scores)))["dh-plateau"] == expected
+    assert verdicts(results_of(scores))["dh-plateau"] == expected
 
 
 def test_nonterminals():
@@ -203,48 +185,47 @@ def test_nonterminals():
         ("nblpcfg", "mbr", "f1"): HIGH,
         ("nblpcfg-NT=10", "mbr", "f1"): HIGH,
     }
-    found = verdicts(claims.nonterminals(results_of(scores)))
+    found = verdicts(results_of(scores))
     assert found["nl-gains-f1"] == found["nbl-hardly-f1"] == REPRODUCED
     assert found["nl-gains-perplexity"] == found["nbl-hardly-perplexity"] == NOT_RUN
     scores["nblpcfg", "mbr", "f1"] = LOW
-    assert verdicts(claims.nonterminals(results_of(scores)))["nbl-hardly-f1"] == NOT_REPRODUCED
+    assert verdicts(results_of(scores))["nbl-hardly-f1"] == NOT_REPRODUCED
 
 
 def test_bindings():
     scores = {(f"nblpcfg-{b}", "mbr", m): LOW for b in ("D-alone", "D-wq", "D-B") for m in ("f1", "udas")}
     scores |= {("nblpcfg", "mbr", "f1"): HIGH, ("nblpcfg", "mbr", "udas"): HIGH}
-    found = verdicts(claims.bindings(results_of(scores)))
+    found = verdicts(results_of(scores))
     assert found["dc-best-f1"] == REPRODUCED
     assert found["dwq-best-udas"] == NOT_REPRODUCED
     assert found["db-lower-udas"] == CANNOT_TELL  # D-B and D-wq are equal
     assert found["dc-best-perplexity"] == NOT_RUN
 
 
-def bench(times) -> pd.DataFrame:
+def bench(times) -> list[dict]:
     """Rows with quartiles 5 % around the median, for l = 30 and growing m."""
     rows = [
-        {"implementation": name, "b": 1, "l": 30, "m": m, "median": seconds(30, m)}
+        {"implementation": name, "b": 1, "l": 30, "m": m, "median": seconds(30, m), "sgemm_gflops": 90.0}
         for name, seconds in times.items()
         for m in (5, 10, 20, 30)
     ]
-    frame = pd.DataFrame(rows)
-    return frame.assign(low=frame["median"] * 0.95, high=frame["median"] * 1.05, sgemm_gflops=90.0)
+    return [row | {"low": row["median"] * 0.95, "high": row["median"] * 1.05} for row in rows]
 
 
 def test_speed_claims():
     three = {name: IMPLEMENTATIONS[name] for name in ("NBL, torch", "NL, C1-1 cached", "NL, C1-2 cached")}
-    found = verdicts(speed(results_of({}, bench=bench(three))))
+    found = speed_verdicts(bench(three))
     assert found["nbl-fastest-m"] == REPRODUCED
     assert found["growth-in-m"] == REPRODUCED
     assert found["c-two-faster-m"] == NOT_REPRODUCED
     swapped = three | {"NBL, torch": three["NL, C1-1 cached"], "NL, C1-1 cached": three["NBL, torch"]}
-    found = verdicts(speed(results_of({}, bench=bench(swapped))))
+    found = speed_verdicts(bench(swapped))
     assert found["growth-in-m"] == found["nbl-fastest-m"] == NOT_REPRODUCED
     equal = dict.fromkeys(three, three["NBL, torch"])
-    assert set(verdicts(speed(results_of({}, bench=bench(equal)))).values()) == {CANNOT_TELL}
-    assert set(verdicts(speed(results_of({}))).values()) == {NOT_RUN}
-    small = bench(three).query("m <= 10")  # says nothing about many nonterminals
-    assert verdicts(speed(results_of({}, bench=small)))["nbl-fastest-m"] == CANNOT_TELL
+    assert set(speed_verdicts(bench(equal)).values()) == {CANNOT_TELL}
+    assert set(speed_verdicts().values()) == {NOT_RUN}
+    small = [row for row in bench(three) if row["m"] <= 10]  # says nothing about many nonterminals
+    assert speed_verdicts(small)["nbl-fastest-m"] == CANNOT_TELL
 
 
 @pytest.mark.parametrize(
@@ -306,14 +287,13 @@ def test_a_smaller_rival_proves_nothing():
     runs = {"nlpcfg": SIZES | {"NT": 10, "compound": False}, "nblpcfg": BLEXICAL | {"NT": 15}}
     plan = Plan({run: Experiment(run, run, sizes, (0, 1, 2, 3), ("cyk", "mbr")) for run, sizes in runs.items()})
     for nbl, nl, expected in ((HIGH, LOW, CANNOT_TELL), (LOW, HIGH, NOT_REPRODUCED)):
-        rows = [
-            {"run": run, "seed": seed, "decoder": decoder, "f1": value}
+        scores = {
+            (run, decoder): {"f1": dict(enumerate(values))}
             for run, values in (("nblpcfg", nbl), ("nlpcfg", nl))
-            for seed, value in enumerate(values)
             for decoder in ("cyk", "mbr")
-        ]
-        results = Results("sample", Path("nowhere"), plan, pd.DataFrame(rows), {}, pd.DataFrame())
-        (found,) = (entry for entry in claims.main(results) if entry.key == "nbl-beats-nl-f1")
+        }
+        results = Results("sample", Path("nowhere"), plan, scores, {}, [])
+        (found,) = (entry for entry in check_claims(results) if entry.key == "nbl-beats-nl-f1")
         assert found.verdict == expected
         assert "NL-PCFG has 10 nonterminals here, 30 in its release" in found.evidence
 
@@ -327,7 +307,7 @@ def test_grammars_are_compared_at_the_same_sizes():
         ("nblpcfg-NT=10", "mbr", "f1"): LOW,
         ("nblpcfg-NT=30", "mbr", "f1"): HIGH,
     }
-    assert verdicts(claims.nonterminals(results_of(scores)))["nbl-hardly-f1"] == REPRODUCED
+    assert verdicts(results_of(scores))["nbl-hardly-f1"] == REPRODUCED
 
 
 def test_the_command_prints_and_writes_every_verdict(tmp_path):
@@ -342,7 +322,7 @@ def test_the_command_prints_and_writes_every_verdict(tmp_path):
     keys = [entry["key"] for entry in document["claims"]]
     assert len(keys) == len(set(keys)) > 30
     assert len(document["cells"]) == 70
-    assert {entry["verdict"] for entry in document["claims"]} <= set(VERDICTS)
+    assert {entry["verdict"] for entry in document["claims"]} <= set(Verdict)
     counted = sum(entry["verdict"] == CANNOT_TELL for entry in document["claims"])
     assert f"{counted} cannot tell" in printed
     text = (tmp_path / "out" / "check.tex").read_text()

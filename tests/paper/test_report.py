@@ -16,13 +16,12 @@ from tiny_runs import call
 
 from nbl import settings
 from nbl.errors import UserError
-from nbl.paper import agreement, extras, tables
-from nbl.paper.document import compile_document, write_report
-from nbl.paper.frame import read_results
-from nbl.paper.latex import best, escape, is_best, mean_std
-from nbl.paper.numbers import macro
-from nbl.paper.plan import MODELS
+from nbl.paper import tables
+from nbl.paper.document import compile_document, macro, write_report
 from nbl.paper.published import PUBLISHED, read_published
+from nbl.paper.render import LATEX, MARKDOWN
+from nbl.paper.results import read_results, self_f1
+from nbl.paper.roles import MODELS
 from nbl.paper.statistics import Summary
 from nbl.settings import Model
 
@@ -87,7 +86,7 @@ def f1_of(results: Path, run: str, decoder: str) -> list[float]:
 
 
 def test_the_main_table_has_the_runs_numbers_and_the_papers(complete, paper):
-    text = tables.main_result(read_results(complete, "toy", PARAMS), paper)
+    text = tables.main_result(read_results(complete, "toy", PARAMS), paper, LATEX)
     rows = {row[0]: row for row in reversed(rows_of(text))}  # the first of each name
     (other,) = (row for row in rows_of(text) if row[:2] == [r"NL-PCFG$^\star$", "4/8"])
     assert other[2].startswith(f"{fmean(f1_of(complete, 'nlpcfg-NT=4', 'cyk')):.1f}")
@@ -111,7 +110,7 @@ def test_the_main_table_has_the_runs_numbers_and_the_papers(complete, paper):
 
 def test_the_best_is_bold_and_follows_the_numbers(changeable, paper):
     def bold():
-        text = tables.main_result(read_results(changeable, "toy", PARAMS), paper)
+        text = tables.main_result(read_results(changeable, "toy", PARAMS), paper, LATEX)
         return [row[0] for row in rows_of(text) if r"\textbf" in row[2]]
 
     means = {run: fmean(f1_of(changeable, run, "mbr")) for run in ("npcfg", "tnpcfg", "nlpcfg", "nblpcfg")}
@@ -119,7 +118,8 @@ def test_the_best_is_bold_and_follows_the_numbers(changeable, paper):
     assert bold() == [r"NBL-PCFG$^\dagger$"]
     for seed in SEEDS:
         change_metrics(changeable / f"toy/runs/npcfg/seed{seed}/metrics.json", f1=99.0)
-    assert bold() == [r"N-PCFG$^\star$", r"N-PCFG$^\dagger$"]
+        change_metrics(changeable / f"toy/runs/tnpcfg/seed{seed}/metrics.json", f1=98.96)  # prints the same
+    assert bold() == [rf"{name}$^\{sign}$" for name in ("N-PCFG", "TN-PCFG") for sign in ("star", "dagger")]
 
 
 def test_a_new_model_has_its_rows_and_no_part_in_the_paper_s_claims(complete, paper, tmp_path, monkeypatch):
@@ -164,7 +164,7 @@ def test_without_pdflatex_no_pdf_of_other_numbers_stays(complete, tmp_path, monk
 def test_an_approximate_perplexity_is_marked_and_never_bold(changeable, paper):
     for seed in SEEDS:
         change_metrics(changeable / f"toy/runs/cpcfg/seed{seed}/metrics.json", perplexity=1.0)
-    text = tables.label_recall(read_results(changeable, "toy", PARAMS), paper)
+    text = tables.label_recall(read_results(changeable, "toy", PARAMS), paper, LATEX)
     rows = {row[0]: row for row in rows_of(text) if row[1] == "ours"}
     assert rows["C-PCFG"][-1] == r"1.0$^{\approx}$$_{\pm 0.0}$"
     assert sum(r"\textbf" in row[-1] for row in rows.values()) == 1
@@ -178,7 +178,7 @@ def test_missing_seeds_and_runs_are_marked(changeable, paper, tmp_path):
     shutil.rmtree(changeable / "toy" / "bench")
     (runs / "npcfg" / "seed0" / "predictions.mbr.jsonl").unlink()
     results = read_results(changeable, "toy", PARAMS)
-    rows = {row[0]: row for row in reversed(rows_of(tables.main_result(results, paper)))}
+    rows = {row[0]: row for row in reversed(rows_of(tables.main_result(results, paper, LATEX)))}
     assert rows[r"NL-PCFG$^\star$"][2].endswith("(3/4)")
     assert rows[r"TN-PCFG$^\dagger$"][2] == "-- (0/4)"
     assert "/4" not in rows[r"NBL-PCFG$^\star$"][2]
@@ -231,7 +231,7 @@ def test_the_document_uses_only_numbers_that_there_are(which, request):
 def test_captions_say_what_the_papers_numbers_are_worth(tmp_path, paper, corpus, words):
     write_results(tmp_path, corpus, seeds=(0, 1), runs=("nlpcfg", "nblpcfg"))
     results = read_results(tmp_path, corpus)
-    for text in (tables.main_result(results, paper), tables.bindings(results, paper)):
+    for text in (tables.main_result(results, paper, LATEX), tables.bindings(results, paper, LATEX)):
         assert words in " ".join(text.split())
         assert (re.search(r"\(\$[+-]\$\d", text) is None) == (corpus == "wsj")
 
@@ -289,7 +289,7 @@ def test_runs_are_found_by_their_settings_not_their_names(changeable):
 
 def test_self_f1_is_the_mean_agreement_with_the_other_seeds(complete):
     results = read_results(complete, "toy", PARAMS)
-    agreements = agreement.self_f1(results)
+    agreements = self_f1(results)
     assert set(agreements) == set(RUNS)
     spans = [
         [{tuple(span[:2]) for span in json.loads(line)["spans"]} for line in path.read_text().splitlines()]
@@ -328,7 +328,7 @@ def test_preferences_are_in_the_tables_without_a_corpus(changeable):
     assert results.values(nbl, "cyk", "right_head:VP")[0] == pytest.approx(
         100 * single.count(3) / len(single), abs=1e-5
     )
-    text = extras.qualitative(results)
+    text = tables.qualitative(results)
     assert f"the {len(trees)} gold constituents" in text
     row = next(row for row in rows_of(text) if row[0] == "VP")
     mean = fmean(results.values(nbl, "cyk", "right_head:VP").values())
@@ -337,7 +337,7 @@ def test_preferences_are_in_the_tables_without_a_corpus(changeable):
 
 
 def test_decoders_table_pairs_right_and_released(complete):
-    rows = rows_of(extras.decoders(read_results(complete, "toy", PARAMS)))
+    rows = rows_of(tables.decoders(read_results(complete, "toy", PARAMS), LATEX))
     row = next(row for row in rows if row[0] == r"NL-PCFG$^\star$")
     difference = fmean(f1_of(complete, "nlpcfg", "cyk-legacy")) - fmean(f1_of(complete, "nlpcfg", "cyk"))
     assert row[3] == f"{difference:+.2f}".replace("-", "$-$").replace("+", "$+$")
@@ -351,7 +351,7 @@ def test_complexity_finds_the_exponents_that_were_put_in(tmp_path, paper):
     # the longer the sentence, the slower the machine happens to be
     lines += [f"NBL torch,1,{l},{m},{l**3.5 * m**1.5 / rate},1,1,5,{rate}" for l, m in sizes for rate in [100 / l]]
     path.write_text("\n".join(line.replace("NBL torch", '"NBL, torch"') for line in lines) + "\n")
-    (row,) = rows_of(extras.complexity(read_results(tmp_path, "toy"), paper))[1:]
+    (row,) = rows_of(tables.complexity(read_results(tmp_path, "toy"), paper))[1:]
     assert row[0] == "NBL, torch"
     assert row[2] == "$O(l^4 d_H + l^3 m d_H)$"
     assert row[3] == "3.50"  # three lengths: no standard error
@@ -388,19 +388,15 @@ def test_reports_need_no_torch():
 
 
 def test_cells():
-    assert mean_std(Summary((1.0, 2.0), 4), mark="x") == r"1.5x$_{\pm 0.7}$ (2/4)"
-    low, high = Summary((1.04,), 1), Summary((1.0,), 1)
-    assert best([low, high]) == "1.0"
-    assert is_best(low, "1.0")
-    assert is_best(high, "1.0")
-    assert best([low]) is None
-    assert escape("a_b & 5 %") == r"a\_b \& 5 \%"
+    assert LATEX.mean(Summary((1.0, 2.0), 4), approximate=True) == r"1.5$^{\approx}$$_{\pm 0.7}$ (2/4)"
+    assert MARKDOWN.mean(Summary((1.0, 2.0), 4), approximate=True) == "≈ 1.5 ± 0.7 (2/4)"
+    assert LATEX.text("a_b & 5 %") == r"a\_b \& 5 \%"
     assert macro("nblpcfg-D-wq", "cyk", "f1") == r"\NblpcfgDWqCykFOne"
 
 
 def test_the_seeds_table_has_every_seed(complete):
     results = read_results(complete, "toy", PARAMS)
-    text = tables.seeds(results, agreement.self_f1(results))
+    text = tables.seeds(results, self_f1(results))
     assert len([row for row in rows_of(text) if row[1].isdigit()]) == len(RUNS) * len(SEEDS)
     values = f1_of(complete, "nblpcfg", "mbr")
     assert all(f"{value:.2f}" in text for value in values)

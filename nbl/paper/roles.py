@@ -1,8 +1,8 @@
-"""Which run plays which part in the paper, told from the settings each run records."""
+"""Which run plays which part in the paper, decided by the settings each run records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +12,41 @@ from nbl.matrix import Experiment, Params
 from nbl.run_folder import RunFolder
 from nbl.settings import BINDINGS
 
+COMPOUND = "nlpcfg-compound"
+
 
 def _titles() -> Iterator[tuple[str, str]]:
     for name, model in settings.MODELS.items():
         yield name, model.title
         if name == "nlpcfg":
-            yield "nlpcfg-compound", f"{model.title}, compound"
+            yield COMPOUND, f"{model.title}, compound"
 
 
-MODELS = dict(_titles())  # by the part they play
+MODELS = dict(_titles())  # role -> title, in the paper's order
 LEXICALISED = tuple(role for role in MODELS if settings.MODELS[role.removesuffix("-compound")].lexicalised)
 RELEASED_NT = {name: model.released_NT for name, model in settings.MODELS.items() if model.released_NT}
-RELEASED_NT["nlpcfg-compound"] = settings.MODELS["nlpcfg"].released_NT_compound
+RELEASED_NT[COMPOUND] = settings.MODELS["nlpcfg"].released_NT_compound
 SIZES = ("NT", "PT", "d_H")
-MAX_NAMED = 10  # runs of other settings that an error names
+MAX_NAMED = 10  # runs with other settings that an error names
+
+
+@dataclass(frozen=True)
+class Part:
+    """A role in the paper and an experiment that plays it; None where the plan has none."""
+
+    role: str
+    experiment: Experiment | None
+    of_paper: bool = True  # it is the role's own experiment, whose size the paper's numbers are for
+
+    @property
+    def sizes(self) -> str:
+        """Nonterminals and preterminals, e.g. 15/30."""
+        return "{NT}/{PT}".format(**self.experiment.hyperparameters) if self.experiment else ""
+
+    @property
+    def name(self) -> str:
+        """The grammar's title, with its sizes where they are not the role's own."""
+        return MODELS[self.role] if self.of_paper else f"{MODELS[self.role]} {self.sizes}"
 
 
 @dataclass(frozen=True)
@@ -36,7 +57,7 @@ class Plan:
 
     @classmethod
     def of_params(cls, params: Params, corpus: str, found: Sequence[RunFolder]) -> Plan:
-        """The experiments `params.yaml` asks for on a corpus; results of other settings are refused."""
+        """The experiments `params.yaml` asks for on a corpus; results with other settings are refused."""
         everything = {**params, "corpus": corpus, "tables": None, "experiments": None}
         planned = {experiment.name: experiment for experiment in matrix.experiments(everything)}
         others = []
@@ -56,7 +77,7 @@ class Plan:
 
     @classmethod
     def of_results(cls, found: Sequence[RunFolder]) -> Plan:
-        """The experiments there are results of; each is expected to have all seeds that any has."""
+        """The experiments that have results; each is expected to have all seeds that any has."""
         first: dict[str, RunFolder] = {}
         for run in found:
             other = first.setdefault(run.experiment, run)
@@ -81,24 +102,20 @@ class Plan:
 
     def find(self, role: str) -> Experiment | None:
         """The experiment behind a name of `published.yaml`, e.g. nblpcfg, nlpcfg-compound or nblpcfg-D-B."""
-        if role == "nlpcfg-compound":
+        if role == COMPOUND:
             return self._first(lambda e: e.model == "nlpcfg" and bool(e.hyperparameters.get("compound")))
         model, _, binding = role.partition("-")
         default = self.experiments.get(model)
-        if not binding or default is None:
+        if default is None or not binding or binding == default.hyperparameters.get("binding"):
             return default
         wanted = default.hyperparameters | {"binding": binding}
         return self._first(lambda e: e.model == model and e.hyperparameters == wanted)
-
-    def bindings(self) -> dict[str, Experiment | None]:
-        """NBL-PCFG with each binding, the rest as by default."""
-        return {binding: self.find("nblpcfg" if binding == "D-C" else f"nblpcfg-{binding}") for binding in BINDINGS}
 
     def by_d_H(self) -> list[Experiment]:
         """NBL-PCFG with growing d_H, all else equal: the longest such series there is."""
         series: dict[int, list[Experiment]] = {}
         for experiment in self._plain("nblpcfg"):
-            series.setdefault(experiment.hyperparameters["NT"], []).append(experiment)
+            series.setdefault(experiment.NT, []).append(experiment)
         longest = max(series.values(), key=len, default=[])
         return sorted(longest, key=lambda e: e.hyperparameters["d_H"])
 
@@ -106,29 +123,31 @@ class Plan:
         """NL-PCFG or NBL-PCFG with a growing number of nonterminals, all else as by default."""
         default = self.experiments.get(model)
         d_H = default.hyperparameters.get("d_H") if default else None
-        return sorted(
-            (e for e in self._plain(model) if e.hyperparameters.get("d_H") == d_H),
-            key=lambda e: e.NT,
-        )
+        return sorted((e for e in self._plain(model) if e.hyperparameters.get("d_H") == d_H), key=lambda e: e.NT)
 
-    def in_sizes(self, role: str) -> list[Experiment]:
-        """The experiment behind a name and, where it may be too large for a machine, those of other sizes that are
-        parsed by both decoders, too."""
-        default = self.find(role)
-        others = [e for e in self.by_NT(role) if e is not default and "cyk" in e.decoders]
-        return [default, *others] if default else []
+    def parts(self, *roles: str) -> Iterator[Part]:
+        """The rows of a table of some roles, by default of all.
 
-    def rows(self) -> Iterator[tuple[str, Experiment | None]]:
-        """The rows of a table of all grammars: the part each plays, and the experiments that play it."""
-        for role in MODELS:
-            experiments: list[Experiment | None] = [*self.in_sizes(role)] or [None]
-            yield from ((role, experiment) for experiment in experiments)
+        A grammar that may be too large for a machine has a second row: its experiment of another size that is decoded
+        with CYK, too.
+        """
+        for role in roles or MODELS:
+            default = self.find(role)
+            yield Part(role, default)
+            if default is not None:
+                others = (e for e in self.by_NT(role) if e is not default and "cyk" in e.decoders)
+                yield from (Part(role, experiment, of_paper=False) for experiment in others)
+
+    def bindings(self) -> dict[str, Part]:
+        """NBL-PCFG with each binding, the rest as by default; D-C is the default, and bears the model's name."""
+        roles = {binding: "nblpcfg" if binding == "D-C" else f"nblpcfg-{binding}" for binding in BINDINGS}
+        return {binding: Part(role, self.find(role)) for binding, role in roles.items()}
 
     def other_sizes(self) -> str:
-        """Which grammars have not the nonterminals of their release, as a sentence; empty if none."""
+        """Which grammars do not have the nonterminals of their release, as a sentence; empty if all have."""
         found = {role: experiment.NT for role in MODELS if (experiment := self.find(role)) is not None}
-        told = [f"{MODELS[r]} {NT} ({RELEASED_NT[r]})" for r, NT in found.items() if RELEASED_NT.get(r, NT) != NT]
-        return f"Nonterminals here, and in the release: {', '.join(told)}." if told else ""
+        others = [f"{MODELS[r]} {NT} ({RELEASED_NT[r]})" for r, NT in found.items() if RELEASED_NT.get(r, NT) != NT]
+        return f"Nonterminals here, and in the release: {', '.join(others)}." if others else ""
 
     def _plain(self, model: str) -> list[Experiment]:
         """The experiments of a model that differ from its default in sizes only."""
@@ -137,7 +156,7 @@ class Plan:
             return []
         return [e for e in self.experiments.values() if e.model == model and _but_sizes(e) == _but_sizes(default)]
 
-    def _first(self, wanted: Any) -> Experiment | None:
+    def _first(self, wanted: Callable[[Experiment], bool]) -> Experiment | None:
         return next(filter(wanted, self.experiments.values()), None)
 
 
@@ -146,7 +165,7 @@ def _but_sizes(experiment: Experiment) -> dict[str, Any]:
 
 
 def _order(experiment: Experiment) -> tuple[int, bool, list[int], str]:
-    """The models in the paper's order, each first by default, then by its sizes."""
+    """The models in the paper's order, each with its default first, then by size."""
     names = list(MODELS)
     known = experiment.model in names
     sizes = [experiment.hyperparameters.get(key, 0) for key in ("NT", "d_H")]
