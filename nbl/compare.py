@@ -1,4 +1,4 @@
-"""How runs differ on the same sentences: agreement of their trees, and whether an F1 is really higher."""
+"""How runs differ on the same sentences: agreement of their trees, and intervals for differences of F1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESAMPLES = 10_000
 LEVEL = 0.95
 
 
-def compare(
+def compare_predictions(
     sentences: Sequence[Sentence],
     predictions: Mapping[str, Sequence[Prediction]],
     *,
@@ -24,9 +24,9 @@ def compare(
     top: int = 10,
     convention: Convention = "kim",
 ) -> dict[str, Any]:
-    """Compare the predictions of several runs, under their names, in pairs; F1 in per cent.
+    """Compare the predictions of several runs, under their names, in pairs; F1 in percent.
 
-    F1 is the mean sentence F1 over the sentences with gold trees; without any, only self-F1 is told.
+    F1 is the mean sentence F1 over the sentences with gold trees; without any, only self-F1 is reported.
     The interval of a difference is a percentile bootstrap over sentences, the same for both runs.
     `sentences` of a pair are those on which the two F1 differ most.
     """
@@ -60,7 +60,7 @@ def compare(
 
 
 def bootstrap_interval(values: np.ndarray, seed: int) -> tuple[float, float]:
-    """The percentile interval of the mean of values, drawn anew with replacement."""
+    """The percentile bootstrap interval of the mean of values."""
     generator = np.random.default_rng(seed)
     n = len(values)
     means = [values[generator.integers(n, size=n)].mean() for _ in range(RESAMPLES)]

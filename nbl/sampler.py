@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import repeat
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,14 +13,12 @@ from torch import Tensor
 from nbl.errors import UserError
 from nbl.formats import Tree, named
 from nbl.models.base import CompoundGrammar, Grammar
-from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules
+from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules
 from nbl.seed import generator
 from nbl.show import RulesOf, any_rules, grammar_at, of_all_words
 
 MAX_REJECTED = 10_000  # trees per sentence
 NO_WORD = -1
-
-SomeRules = TypeVar("SomeRules", bound=Rules)
 
 
 @torch.no_grad()
@@ -30,8 +27,10 @@ def sample(model: Grammar, words: Sequence[str], n: int, max_length: int = 40, s
 
     `words` is the vocabulary. The distribution is that of the grammar given the length limit. A
     grammar may put most of its mass on infinite trees: after `MAX_REJECTED` times n rejections the
-    sampler gives up. The model is on the CPU; a compound one draws z from its prior N(0, I) for each tree.
+    sampler gives up. A compound model draws z from its prior N(0, I) for each tree.
     """
+    if next(model.parameters()).device.type != "cpu":
+        raise UserError("sentences are drawn on the CPU: open the grammar with the device cpu")
     random = generator(seed, "samples")
     found: list[Tree] = []
     rejected = 0
@@ -46,22 +45,22 @@ def sample(model: Grammar, words: Sequence[str], n: int, max_length: int = 40, s
         if rejected > MAX_REJECTED * n:
             raise UserError(
                 f"only {len(found)} of {n} sentences were drawn, and {rejected} trees of more than "
-                f"{max_length} words rejected: choose a larger --max-length"
+                f"{max_length} words were rejected: choose a larger --max-length"
             )
     return found, rejected
 
 
-def _derivations(model: Grammar, words: Sequence[str], random: torch.Generator) -> Iterator[Derivation[Any]]:
+def _derivations(model: Grammar, words: Sequence[str], random: torch.Generator) -> Iterator[Derivation]:
     """One per tree."""
     if isinstance(model, CompoundGrammar) and model.z_dim:
         like = next(model.parameters())
         while True:
             z = torch.randn(1, model.z_dim, generator=random, dtype=like.dtype)
-            yield derivation(grammar_at(model, z), words, random)
-    yield from repeat(derivation(grammar_at(model), words, random))
+            yield Derivation(grammar_at(model, z), words, random)
+    yield from repeat(Derivation(grammar_at(model), words, random))
 
 
-def grow(choices: Derivation[Any], max_length: int) -> Tree | None:
+def grow(choices: Derivation, max_length: int) -> Tree | None:
     """A tree, or None as soon as it must have more words than allowed."""
     words: list[int] = []
     made: list[
@@ -109,126 +108,70 @@ class Item(NamedTuple):
     word: int = NO_WORD
 
 
-class Derivation(ABC, Generic[SomeRules]):
-    """The choices that make a tree, for one kind of rules. `rules` are those of any word.
+class Derivation:
+    """The random choices that make a tree, over the words of the vocabulary.
 
-    `emissions` names the factors that give words: the last the root's, the first all others.
+    In a grammar without heads words come last, given their preterminals. In a lexicalised one they
+    come with their symbols, and a head child inherits its parent's.
     """
 
-    lexicalised: bool
-    emissions: tuple[str, ...]
-
-    def __init__(self, rules_of: RulesOf, rules: SomeRules, words: Sequence[str], random: torch.Generator):
-        self.rules, self.words, self.random = rules, words, random
-        self.p_A_S = rules.logp_A_S.flatten().exp()
+    def __init__(self, rules_of: RulesOf, words: Sequence[str], random: torch.Generator):
+        self.words, self.random = words, random
+        self.rules = any_rules(rules_of)
+        self.rules_of_word: Callable[[int], Any] = cache(lambda word: rules_of(torch.tensor([[word]])))
+        self.lexicalised = isinstance(self.rules, LexicalRules | BilexicalRules)
+        self.p_A_S = self.rules.logp_A_S.flatten().exp()
         self.NT = len(self.p_A_S)
-        p_w = of_all_words(rules_of, len(words), *self.emissions)
-        self.p_w, self.p_w_root = p_w[0], p_w[-1]  # [V, ...]
+        # [V, ...]: words of preterminals or, in a lexicalised grammar, of the root; words of other children
+        emissions = {BilexicalRules: ("logp_w_A", "logp_w_H"), LexicalRules: ("logp_w_X",)}
+        p_w = of_all_words(rules_of, len(words), *emissions.get(type(self.rules), ("logp_w_T",)))
+        self.p_w, self.p_w_child = p_w[0], p_w[-1]
 
     def draw(self, p: Tensor) -> int:
         """A position in the flattened probabilities p."""
         return int(torch.multinomial(p.flatten(), 1, generator=self.random))
 
-    @abstractmethod
     def root(self) -> Item:
         """S -> A."""
+        A = self.draw(self.p_A_S)
+        return Item(A, self.draw(self.p_w[:, A]) if self.lexicalised else NO_WORD)
 
-    @abstractmethod
-    def expand(self, parent: Item) -> tuple[int, Item, Item]:
-        """A -> B C: the direction D, the head child B and the other child C."""
-
-    @abstractmethod
     def word(self, preterminal: Item) -> int:
         """T -> w."""
-
-
-class Unlexicalised(Derivation[SomeRules]):
-    """Words come last, given their preterminals."""
-
-    lexicalised = False
-    emissions = ("logp_w_T",)
-
-    def root(self) -> Item:
-        return Item(self.draw(self.p_A_S))
-
-    def word(self, preterminal: Item) -> int:
-        return self.draw(self.p_w[:, preterminal.symbol - self.NT])
-
-
-class PCFGDerivation(Unlexicalised[PCFGRules]):
-    """N-PCFG and C-PCFG."""
+        return preterminal.word if self.lexicalised else self.draw(self.p_w[:, preterminal.symbol - self.NT])
 
     def expand(self, parent: Item) -> tuple[int, Item, Item]:
-        p_BC = self.rules.logp_BC_A[0, parent.symbol].exp()
-        B, C = divmod(self.draw(p_BC), p_BC.shape[1])
-        return LEFT, Item(B), Item(C)
+        """A -> B C: the direction D, the head child B and the other child C."""
+        A, rules = parent.symbol, self.rules
+        if isinstance(rules, PCFGRules):
+            p_BC = rules.logp_BC_A[0, A].exp()
+            B, C = divmod(self.draw(p_BC), p_BC.shape[1])
+            return LEFT, Item(B), Item(C)
+        if isinstance(rules, RankRules):
+            R = self.draw(rules.logp_R_A[A].exp())
+            B, C = (self.draw(factor[R].exp()) for factor in (rules.logp_B_R, rules.logp_C_R))
+            return LEFT, Item(B), Item(C)
+        if isinstance(rules, LexicalRules):
+            D, B, C, word = self._lexical(A, self.rules_of_word(parent.word))
+        else:
+            D, B, C, word = self._bilexical(rules, self.rules_of_word(parent.word).logp_H_Aw[0, 0, A].exp())
+        return D, Item(B, parent.word), Item(C, word)
 
-
-class RankDerivation(Unlexicalised[RankRules]):
-    """TN-PCFG: R, then B and C given it."""
-
-    def expand(self, parent: Item) -> tuple[int, Item, Item]:
-        R = self.draw(self.rules.logp_R_A[parent.symbol].exp())
-        B, C = (self.draw(factor[R].exp()) for factor in (self.rules.logp_B_R, self.rules.logp_C_R))
-        return LEFT, Item(B), Item(C)
-
-
-class Lexicalised(Derivation[SomeRules]):
-    """Words come with their symbols; a head child inherits its parent's."""
-
-    lexicalised = True
-
-    def __init__(self, rules_of: RulesOf, rules: SomeRules, words: Sequence[str], random: torch.Generator):
-        super().__init__(rules_of, rules, words, random)
-        self.rules_of_word: Callable[[int], Any] = cache(lambda word: rules_of(torch.tensor([[word]])))
-
-    def root(self) -> Item:
-        A = self.draw(self.p_A_S)
-        return Item(A, self.draw(self.p_w_root[:, A]))
-
-    def word(self, preterminal: Item) -> int:
-        return preterminal.word
-
-
-class LexicalDerivation(Lexicalised[LexicalRules]):
-    """NL-PCFG: the root's word and each child's are drawn given their symbols."""
-
-    emissions = ("logp_w_X",)
-
-    def expand(self, parent: Item) -> tuple[int, Item, Item]:
-        A, rules = parent.symbol, self.rules_of_word(parent.word)
+    def _lexical(self, A: int, rules: Any) -> tuple[int, int, int, int]:
+        """NL-PCFG: D and B, then C, then its word; `rules` are the head word's."""
         p_BD = rules.logp_BD_Aw[0, 0, A].exp()
         D, B = divmod(self.draw(p_BD), p_BD.shape[1])
         C = self.draw((rules.word_C[0, 0, D, B] + rules.parent_C[0, A, D, B]).softmax(0))
-        return D, Item(B, parent.word), Item(C, self.draw(self.p_w[:, C]))
+        return D, B, C, self.draw(self.p_w_child[:, C])
 
-
-class BilexicalDerivation(Lexicalised[BilexicalRules]):
-    """NBL-PCFG: H, then D, B, C and the child's word given it."""
-
-    emissions = ("logp_w_H", "logp_w_A")
-
-    def expand(self, parent: Item) -> tuple[int, Item, Item]:
-        H = self.draw(self.rules_of_word(parent.word).logp_H_Aw[0, 0, parent.symbol].exp())
+    def _bilexical(self, rules: BilexicalRules, p_H: Tensor) -> tuple[int, int, int, int]:
+        """NBL-PCFG: H, then D, B, C and the child's word given it."""
+        H = self.draw(p_H)
         # each [1|2, ...]: D is an axis of one of them
-        factors = self.rules.logp_B_H[:, H].exp(), self.rules.logp_C_H[:, H].exp(), self.p_w[:, :, H].T
+        factors = rules.logp_B_H[:, H].exp(), rules.logp_C_H[:, H].exp(), self.p_w_child[:, :, H].T
         p_D = torch.ones(2, dtype=self.p_w.dtype)
         for factor in factors:
             p_D = p_D * factor.sum(1)
         D = self.draw(p_D)
         B, C, word = (self.draw(factor[D % len(factor)]) for factor in factors)
-        return D, Item(B, parent.word), Item(C, word)
-
-
-DERIVATIONS: dict[type, type[Derivation[Any]]] = {
-    PCFGRules: PCFGDerivation,
-    RankRules: RankDerivation,
-    LexicalRules: LexicalDerivation,
-    BilexicalRules: BilexicalDerivation,
-}
-
-
-def derivation(rules_of: RulesOf, words: Sequence[str], random: torch.Generator) -> Derivation[Any]:
-    """The choices of the grammar that gives these rules, over the words of the vocabulary."""
-    rules = any_rules(rules_of)
-    return DERIVATIONS[type(rules)](rules_of, rules, words, random)
+        return D, B, C, word

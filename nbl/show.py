@@ -1,4 +1,8 @@
-"""A trained grammar in numbers one can read: its most probable rules and words, its symbols in use."""
+"""A trained grammar in numbers one can read: its most probable rules and words, its symbols in use.
+
+A model gives the rules for the words of a sentence. Here the whole vocabulary, cut into pieces, is
+given to the model as if it were sentences: every factor then has the values for every word.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,9 @@ from nbl.predictions import Prediction
 from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules
 from nbl.sentence import Sentence, bare_label
 
-NO_CONSTITUENT = "-"  # in place of a gold label: the span is none of the gold tree
+RulesOf = Callable[[Tensor], Rules]  # words [1, l] -> their rules
+PIECE = 512  # words
+NO_CONSTITUENT = "-"  # in place of a gold label: the span is not in the gold tree
 
 
 @torch.no_grad()
@@ -36,23 +42,22 @@ def describe(model: Grammar, vocabulary: Vocabulary, top: int) -> dict[str, Any]
         for A, p in enumerate(mean_rules(rules_of, V))
     }
     result: dict[str, Any] = {"symbols": symbols}
+    first, factor = NT, "logp_w_T"  # the first symbol that emits words, and by which factor
     if isinstance(rules, BilexicalRules):
-        p_w, p_wD_H = of_all_words(rules_of, V, "logp_w_A", "logp_w_H")
-        words = {f"NT{A}": p_w[:, A] for A in range(NT)}
-        result["latent"] = _latent(rules, mean_latent(rules_of, V), p_wD_H.sum(1), vocabulary, top)
+        first, factor = 0, "logp_w_A"
+        result["latent"] = _latent(rules, rules_of, vocabulary, top)
     elif isinstance(rules, LexicalRules):
-        [p_w] = of_all_words(rules_of, V, "logp_w_X")
-        words = {_name(X, NT): p_w[:, X] for X in range(p_w.shape[1])}
-    else:
-        [p_w] = of_all_words(rules_of, V, "logp_w_T")
-        words = {f"T{T}": p_w[:, T] for T in range(p_w.shape[1])}
-    return result | {"words": {name: _top_words(p, vocabulary, top) for name, p in words.items()}}
+        first, factor = 0, "logp_w_X"
+    [p_w] = of_all_words(rules_of, V, factor)
+    result["words"] = {_name(first + X, NT): _top_words(p, vocabulary, top) for X, p in enumerate(p_w.T)}
+    return result
 
 
-def _latent(rules: BilexicalRules, p_H_A: Tensor, p_w_H: Tensor, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
-    """What each value of H brings about, the most probable first; p(H|A) is [A, H], p(w|H) [V, H]."""
-    p_H = p_H_A.mean(0)
-    p_B_H, p_C_H = rules.logp_B_H.exp().sum(0), rules.logp_C_H.exp().sum(0)
+def _latent(rules: BilexicalRules, rules_of: RulesOf, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
+    """What each value of H entails, the most probable first."""
+    p_H = mean_latent(rules_of, len(vocabulary)).mean(0)
+    [p_wD_H] = of_all_words(rules_of, len(vocabulary), "logp_w_H")
+    p_w_H, p_B_H, p_C_H = p_wD_H.sum(1), rules.logp_B_H.exp().sum(0), rules.logp_C_H.exp().sum(0)
     NT = rules.logp_A_S.shape[-1]
     return {
         f"H{H}": {
@@ -74,15 +79,9 @@ def _top_rules(p: Tensor, NT: int, top: int) -> list[dict[str, Any]]:
     result = []
     for k, value in _top(p.flatten(), top):
         D, B, C = map(int, np.unravel_index(k, p.shape))
-        children = [_name(B, NT), _name(C, NT)]
-        result.append(
-            {
-                "left": children[D != LEFT],
-                "right": children[D == LEFT],
-                "head": None if len(p) == 1 else "left" if D == LEFT else "right",
-                "p": value,
-            }
-        )
+        left, right = (B, C) if D == LEFT else (C, B)
+        head = None if len(p) == 1 else "left" if D == LEFT else "right"
+        result.append({"left": _name(left, NT), "right": _name(right, NT), "head": head, "p": value})
     return result
 
 
@@ -104,7 +103,7 @@ def _round(p: Tensor | float) -> float:
 
 
 def usage(sentences: Sequence[Sentence], predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """How often the trees of CYK use each nonterminal, for spans how wide, and what they are in gold trees.
+    """How often CYK's trees use each nonterminal, the mean width of its spans, and their gold labels.
 
     Of a gold unary chain the outermost label counts; `gold` are shares of the symbol's spans in sentences
     with gold trees, most frequent first.
@@ -122,25 +121,21 @@ def usage(sentences: Sequence[Sentence], predictions: Sequence[Prediction]) -> d
             words[name] += j - i
             if sentence.spans is not None:
                 golds.setdefault(name, Counter())[labels.get((i, j), NO_CONSTITUENT)] += 1
-    total = sum(spans.values())
     return {
         name: {
             "spans": count,
-            "share": _round(count / total),
+            "share": _round(count / spans.total()),
             "mean_width": round(words[name] / count, 3),
-            "gold": _shares(golds[name]) if name in golds else {},
+            "gold": {
+                label: _round(found / golds[name].total()) for label, found in _by_frequency(golds.get(name, Counter()))
+            },
         }
-        for name, count in sorted(spans.items(), key=lambda item: (-item[1], item[0]))
+        for name, count in _by_frequency(spans)
     }
 
 
-def _shares(counts: Counter[str]) -> dict[str, float]:
-    by_frequency = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return {label: _round(count / counts.total()) for label, count in by_frequency}
-
-
-RulesOf = Callable[[Tensor], Rules]  # words [1, l] -> their rules
-PIECE = 512  # words
+def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def grammar_at(model: Grammar, z: Tensor | None = None) -> RulesOf:
@@ -153,18 +148,18 @@ def grammar_at(model: Grammar, z: Tensor | None = None) -> RulesOf:
 
 
 def any_rules(rules_of: RulesOf) -> Rules:
-    """The rules of one word: what does not depend on words is the same for all."""
+    """The rules of one word: factors that do not depend on words are the same for all."""
     return rules_of(torch.zeros(1, 1, dtype=torch.long))
 
 
 def pieces(rules_of: RulesOf, vocab_size: int) -> Iterator[Rules]:
-    """The rules of all words, a piece of the vocabulary at a time."""
+    """The rules of all words, one piece of the vocabulary at a time."""
     for start in range(0, vocab_size, PIECE):
         yield rules_of(torch.arange(start, min(start + PIECE, vocab_size))[None])
 
 
 def of_all_words(rules_of: RulesOf, vocab_size: int, *factors: str) -> list[Tensor]:
-    """The probabilities of factors that have a word's axis after the batch's: [V, ...]."""
+    """The probabilities of factors whose axis after the batch's is the word's: [V, ...]."""
     parts = [[getattr(rules, factor)[0].exp() for factor in factors] for rules in pieces(rules_of, vocab_size)]
     return [torch.cat(of_factor) for of_factor in zip(*parts, strict=True)]
 
@@ -173,7 +168,7 @@ def mean_rules(rules_of: RulesOf, vocab_size: int) -> Iterator[Tensor]:
     """For each nonterminal A, p(B, C, D | A), [1|2, B, C]; D has one value in a grammar without heads.
 
     In a lexicalised grammar the head word is drawn from p(w|A). So it is below the root and, in NL-PCFG,
-    below every child; a head child has its parent's word, of which this is an average view.
+    below every child; a head child has its parent's word, so that for it this is an average.
     """
     rules = any_rules(rules_of)
     if isinstance(rules, PCFGRules):

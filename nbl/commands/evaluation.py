@@ -70,7 +70,7 @@ def compare(runs: list[Path], corpus_dir: Path, decoder: str, split: str, seed: 
     folders = {str(run): RunFolder(run) for run in runs}
     sentences = split_of(corpus_dir, split, *folders.values())
     predictions = {name: folder.predictions(decoder, sentences, split) for name, folder in folders.items()}
-    found = nbl.compare.compare(sentences, predictions, seed=seed, top=top)
+    found = nbl.compare.compare_predictions(sentences, predictions, seed=seed, top=top)
     if as_json:
         print_json(found)
     else:

@@ -12,7 +12,7 @@ from nbl.corpus.folder import Vocabulary
 from nbl.errors import UserError
 from nbl.inside import naive
 from nbl.rules import BilexicalRules, LexicalRules
-from nbl.sampler import derivation, grow, sample
+from nbl.sampler import Derivation, grow, sample
 from nbl.show import any_rules, describe, grammar_at, mean_rules, of_all_words, pieces
 
 V = 2
@@ -46,7 +46,7 @@ def test_samples_have_the_frequencies_of_the_inside_algorithm(name, settings):
     rules_of = grammar_at(model, z if "z_dim" in settings else None)
     with torch.no_grad():
         expected = probabilities(rules_of, longest=3)
-        choices = derivation(rules_of, WORDS[:V], torch.Generator().manual_seed(1))
+        choices = Derivation(rules_of, WORDS[:V], torch.Generator().manual_seed(1))
         drawn = iter(lambda: grow(choices, 3), 0)
         kept = itertools.islice((tree for tree in drawn if tree is not None), n)
         found = Counter(

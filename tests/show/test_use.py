@@ -12,7 +12,7 @@ import torch
 from tiny_runs import call, made_up, tiny_run
 
 from nbl.commands import VERBS
-from nbl.compare import bootstrap_interval, compare
+from nbl.compare import bootstrap_interval, compare_predictions
 from nbl.corpus.conllx import read_conllx
 from nbl.corpus.treebank import parse_trees
 from nbl.drawing import draw, png, svg
@@ -303,7 +303,7 @@ def test_compare_by_hand():
         return [Prediction(id, 4, s, None, -1.0, None) for id, s in zip("abc", spans, strict=True)] + [last]
 
     runs = {"one": predicted(right, half, right), "two": predicted(right, right, other)}
-    found = compare(sentences, runs, top=1)
+    found = compare_predictions(sentences, runs, top=1)
     assert found["f1"] == {"one": pytest.approx(250 / 3, abs=1e-5), "two": pytest.approx(200 / 3, abs=1e-5)}
     [pair] = found["pairs"]
     assert pair["runs"] == ["one", "two"]
@@ -312,9 +312,9 @@ def test_compare_by_hand():
     assert pair["sentences_that_differ"] == 2
     assert pair["sentences"] == [{"id": "c", "f1": [100.0, 0.0]}]
     assert pair["interval"] == [-100.0, 50.0]
-    assert compare(sentences, runs, top=1) == found
+    assert compare_predictions(sentences, runs, top=1) == found
     bare = [Sentence(sentence.id, sentence.words) for sentence in sentences]
-    assert compare(bare, runs)["pairs"] == [{"runs": ["one", "two"], "self_f1": pair["self_f1"]}]
+    assert compare_predictions(bare, runs)["pairs"] == [{"runs": ["one", "two"], "self_f1": pair["self_f1"]}]
 
 
 def test_bootstrap_interval_is_about_that_of_the_normal_distribution():
