@@ -1,47 +1,111 @@
-"""The kinds of rules, and what is computed from each: log p, posteriors, trees."""
+"""The kinds of rules, and all that the package computes from rules: log p, posteriors, trees.
+
+`FAMILIES` is the one place that knows the kinds. To add one: its tuple in `nbl.rules`, a package in
+`nbl.inside` of the same shape as the others, a CYK in `nbl.decode`, and an entry here. What only looks at
+grammars knows their kinds by itself, so that it can change without making trained runs stale:
+`nbl.sampler`, `nbl.show` (`describe`, `mean_rules`) and `nbl.testing.random_rules`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 from torch import Tensor
 
-from nbl.decode import DECODERS, Parse, cyk, cyk_pcfg
+from nbl import native
+from nbl.decode import Parse, cyk_pcfg
+from nbl.decode import cyk as cyk_lexicalised
 from nbl.decode.mbr import mbr
 from nbl.errors import UserError
-from nbl.inside import Marginals, bilexical, lexical, pcfg, rank
+from nbl.inside import Implementation, Marginals, log_Z, posteriors
+from nbl.inside.bilexical import native as bilexical_native
+from nbl.inside.bilexical import torch as bilexical_torch
+from nbl.inside.lexical import native as lexical_native
+from nbl.inside.lexical import torch as lexical_torch
+from nbl.inside.pcfg import native as pcfg_native
+from nbl.inside.pcfg import torch as pcfg_torch
+from nbl.inside.rank import native as rank_native
+from nbl.inside.rank import torch as rank_torch
 from nbl.rules import BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules, check_lengths
+from nbl.settings import DECODERS, LEGACY
 
-_MODULES = {PCFGRules: pcfg, RankRules: rank, LexicalRules: lexical, BilexicalRules: bilexical}
+
+@dataclass(frozen=True)
+class Family:
+    """What one kind of rules needs.
+
+    `kernel` is the C++ source of the native implementation. `cyk` takes rules and lengths and, if there are `legacy`
+    decoders (which repeat the errors of released code), whether to be one.
+    """
+
+    kernel: str
+    torch: Implementation
+    native: Implementation
+    cyk: Callable[..., list[Parse]]
+    lexicalised: bool = False  # trees have heads
+    legacy: bool = False
+
+    def implementation(self, rules: Rules, allow_native: bool = True) -> Implementation:
+        """The native one if the rules are on the CPU and there is a kernel for them, otherwise torch."""
+        kinds = {(factor.device.type, factor.dtype) for factor in rules}
+        if allow_native and len(kinds) == 1:
+            [(device, dtype)] = kinds
+            if device == "cpu" and native.load(self.kernel, dtype) is not None:
+                return self.native
+        return self.torch
 
 
-def inside(rules: Rules, lengths: Tensor) -> Tensor:
-    """log p(w) of each sentence, [b], differentiable with respect to the rules; lengths [b], each at least 2."""
+FAMILIES: dict[type, Family] = {
+    PCFGRules: Family("pcfg", pcfg_torch, pcfg_native, cyk_pcfg.cyk),
+    RankRules: Family("rank", rank_torch, rank_native, cyk_pcfg.cyk),
+    LexicalRules: Family(
+        *("lexical", lexical_torch, lexical_native, cyk_lexicalised.cyk), lexicalised=True, legacy=True
+    ),
+    BilexicalRules: Family(*("bilexical", bilexical_torch, bilexical_native, cyk_lexicalised.cyk), lexicalised=True),
+}
+
+
+def inside(rules: Rules, lengths: Tensor, allow_native: bool = True) -> Tensor:
+    """log p(w) of each sentence, [b], differentiable with respect to the rules.
+
+    Args:
+        rules: of a batch of sentences.
+        lengths: [b], each at least 2.
+        allow_native: whether a native kernel may be used where there is one.
+    """
     check_lengths(rules, lengths)
-    return _MODULES[type(rules)].inside(rules, lengths)
+    return log_Z(FAMILIES[type(rules)].implementation(rules, allow_native), rules, lengths)
 
 
-def marginals(rules: Rules, lengths: Tensor) -> Marginals:
-    """Posteriors of spans, and of arcs for lexicalised grammars."""
+def marginals(rules: Rules, lengths: Tensor, allow_native: bool = True, legacy: bool = False) -> Marginals:
+    """log p(w) and the posteriors of spans and, in lexicalised grammars, of arcs; arguments as of `inside`.
+
+    `legacy` repeats errors of the released code, see `nbl.inside.lexical.torch.solve`.
+    """
     check_lengths(rules, lengths)
-    return _MODULES[type(rules)].marginals(rules, lengths)
+    options: dict[str, Any] = {"legacy": True} if legacy else {}
+    return posteriors(FAMILIES[type(rules)].implementation(rules, allow_native), rules, lengths, **options)
 
 
-def decode(rules: Rules, lengths: Tensor, decoder: str = "mbr", legacy: bool = False) -> list[Parse]:
-    """One tree per sentence; lengths [b], each at least 2.
+def decode(rules: Rules, lengths: Tensor, decoder: str = "mbr") -> list[Parse]:
+    """One tree per sentence.
 
-    "mbr" maximises the expected number of correct spans and that of correct heads; "cyk" finds the most
-    probable tree, and labels it. `legacy` repeats the errors of the released NL-PCFG decoders: MBR misses some
-    arcs and gives others to the wrong head (`nbl.inside.lexical.marginals`), CYK forgets the root's word
-    (`nbl.decode.cyk`).
+    Args:
+        rules: of a batch of sentences.
+        lengths: [b], each at least 2.
+        decoder: "mbr" maximises the expected number of correct spans and that of correct heads; "cyk" finds
+            the most probable tree, and labels it. "mbr-legacy" and "cyk-legacy" repeat the errors of the
+            released NL-PCFG decoders: MBR misses some arcs and gives others to the wrong head, CYK forgets
+            the root's word.
     """
     if decoder not in DECODERS:
-        raise UserError(f"unknown decoder {decoder!r}: choose one of {', '.join(DECODERS)}.")
-    if legacy and not isinstance(rules, LexicalRules):
-        raise UserError(f"legacy decoding of {type(rules).__name__}: only NL-PCFG has it, leave it out.")
+        raise UserError(f"unknown decoder {decoder!r}: choose one of {', '.join(DECODERS)}")
+    family, legacy = FAMILIES[type(rules)], decoder.endswith(LEGACY)
+    if legacy and not family.legacy:
+        raise UserError(f"{decoder} of {type(rules).__name__}: only NL-PCFG has legacy decoders, leave {LEGACY} out")
     check_lengths(rules, lengths)
-    if decoder == "cyk":
-        if isinstance(rules, PCFGRules | RankRules):
-            return cyk_pcfg.cyk(rules, lengths)
-        return cyk.cyk(rules, lengths, legacy)
-    if isinstance(rules, LexicalRules):
-        return mbr(lexical.marginals(rules, lengths, legacy), lengths)
-    return mbr(marginals(rules, lengths), lengths)
+    if decoder.removesuffix(LEGACY) == "cyk":
+        return family.cyk(rules, lengths, **({"legacy": True} if legacy else {}))
+    return mbr(marginals(rules, lengths, legacy=legacy), lengths)

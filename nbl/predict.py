@@ -63,7 +63,6 @@ def predict(
     trained: Trained,
     sentences: Sequence[Sentence],
     decoder: str,
-    legacy: bool = False,
     advance: Advance = lambda done: None,
 ) -> list[Prediction]:
     """Parse sentences of two or more words; predictions come in their order."""
@@ -73,9 +72,9 @@ def predict(
         words, lengths = to_tensors(chosen, trained.device)
         with torch.no_grad():
             values = trained.model.log_likelihood(words, lengths).tolist()
-        parses = trained.model.parse(words, lengths, decoder=decoder, legacy=legacy)
+        parses = trained.model.parse(words, lengths, decoder)
         for k, sentence, parse, value in zip(batch, chosen, parses, values, strict=True):
-            of_tree = _checked(parse.log_prob, sentence) if decoder == "cyk" else None
+            of_tree = _checked(parse.log_prob, sentence) if decoder.startswith("cyk") else None
             log_prob = _checked(value, sentence)
             result[k] = Prediction(sentence.id, len(sentence), parse.spans, parse.heads, log_prob, of_tree)
         advance(len(batch))

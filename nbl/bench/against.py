@@ -20,7 +20,6 @@ from typing import Any
 
 from nbl.bench import decode, step
 from nbl.bench.measure import in_turns
-from nbl.decode import DECODERS
 from nbl.errors import UserError
 from nbl.process import commit_of
 
@@ -129,5 +128,5 @@ def decoders() -> Work:
     return {
         (decoder, name, 1): [(1, "decode", (name, json.dumps(grammar), decoder, WORDS))]
         for name, grammar in decode.GRAMMARS.items()
-        for decoder in DECODERS
+        for decoder in decode.DECODERS
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from nbl import native
 from nbl.bench.measure import interleaved, peak_memory, require_agreement, sgemm, sgemm_rate
-from nbl.inside import bilexical, eisner_satta, lexical, naive, pcfg, rank
+from nbl.families import inside
+from nbl.inside import eisner_satta, log_Z, naive
+from nbl.inside.lexical import caches
 from nbl.settings import MODELS
 from nbl.testing import detached, random_rules, single
 
@@ -34,19 +37,23 @@ class Implementation(NamedTuple):
     kernel: str | None = None  # the native kernel it needs
 
 
+def _torch(rules: Any, lengths: Tensor) -> Tensor:
+    return inside(rules, lengths, allow_native=False)
+
+
 IMPLEMENTATIONS = (
     Implementation("naive", "D-C", naive.inside, dense=True),
     Implementation("Eisner-Satta", "D-C", eisner_satta.inside, dense=True),
-    Implementation("NL, C1-1 cached", "lexical", lambda r, n: lexical.inside(r, n, cache="C1-1")),
-    Implementation("NL, C1-2 cached", "lexical", lambda r, n: lexical.inside(r, n, cache="C1-2")),
-    Implementation("NL, splits first", "lexical", lambda r, n: lexical.inside(r, n, allow_native=False)),
-    Implementation("NL, native", "lexical", lambda r, n: lexical.inside(r, n), kernel="lexical"),
-    Implementation("NBL, torch", "D-C", lambda r, n: bilexical.inside(r, n, allow_native=False)),
-    Implementation("NBL, native", "D-C", lambda r, n: bilexical.inside(r, n), kernel="bilexical"),
-    Implementation("N", "pcfg", lambda r, n: pcfg.inside(r, n, allow_native=False)),
-    Implementation("N, native", "pcfg", lambda r, n: pcfg.inside(r, n), kernel="pcfg"),
-    Implementation("TN", "rank", lambda r, n: rank.inside(r, n, allow_native=False)),
-    Implementation("TN, native", "rank", lambda r, n: rank.inside(r, n), kernel="rank"),
+    Implementation("NL, C1-1 cached", "lexical", partial(log_Z, caches.C11)),
+    Implementation("NL, C1-2 cached", "lexical", partial(log_Z, caches.C12)),
+    Implementation("NL, splits first", "lexical", _torch),
+    Implementation("NL, native", "lexical", inside, kernel="lexical"),
+    Implementation("NBL, torch", "D-C", _torch),
+    Implementation("NBL, native", "D-C", inside, kernel="bilexical"),
+    Implementation("N", "pcfg", _torch),
+    Implementation("N, native", "pcfg", inside, kernel="pcfg"),
+    Implementation("TN", "rank", _torch),
+    Implementation("TN, native", "rank", inside, kernel="rank"),
 )
 
 

@@ -34,7 +34,7 @@ def evaluate(
         with open_run(run, device, corpus_dir) as trained:
             for name in decoders:
                 with counting(f"parsing ({name})", len(sentences), quiet=as_json) as advance:
-                    predictions = predict(trained, sentences, name.removesuffix(LEGACY), LEGACY in name, advance)
+                    predictions = predict(trained, sentences, name, advance)
                 write_predictions(predictions_path(run, name, split), predictions)
     metrics = write_metrics(folder, sentences, split)
     if as_json:

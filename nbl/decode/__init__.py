@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DECODERS = ("mbr", "cyk")
-
 
 @dataclass(frozen=True)
 class Parse:

@@ -5,7 +5,7 @@
 
 H is summed inside each rule: p(B, C, D, w_q | A, w_p) = sum_H p(H | A, w_p) p(B | H) p(C | H) p(w_q | H), by
 matrix products, before anything is maximised. The factorised recursion of the inside algorithm with max
-in place of the sum would maximise over H too, and H is no part of a tree.
+in place of the sum would maximise over H too, and H is not part of a tree.
 
 On the CPU a native kernel (nbl/native/cyk_bilexical.cpp) does the same.
 """
@@ -23,6 +23,13 @@ from nbl.decode.maxplus import maxplus_
 from nbl.inside.spans import finite
 from nbl.rules import LEFT, RIGHT, BilexicalRules
 
+_Block = native.structure("cyk_bilexical", "Block", ("D", "B_T", "C_T", "B", "C"), ("p_BC_H", "logp_H"))
+_Head = native.structure(
+    *("cyk_bilexical", "Head"),
+    numbers=("p", "l", "A", "H", "D_w", "row", "blocks"),
+    pointers=("block", "H_Aw", "w_H", "R", "scratch"),
+)
+_Sentence = native.structure("cyk_bilexical", "Sentence", ("l", "A", "row"), ("R", "s", "scratch"))
 PAIRS = 32  # pairs of words whose rules are contracted at a time: bounds memory
 
 
@@ -43,6 +50,12 @@ class Block:
         most_B, most_C = finite(logp_B.amax(1)), finite(logp_C.amax(1))
         self.p_BC_H = ((logp_C.t() - most_C)[:, None] + (logp_B.t() - most_B)).exp().contiguous()  # [C, B, H]
         self.logp_H = most_B + most_C  # [H]
+
+    def structure(self) -> ctypes.Structure:
+        """The same for the native kernel."""
+        C, B, _ = self.p_BC_H.shape
+        tensors = native.pointers({"p_BC_H": self.p_BC_H, "logp_H": self.logp_H})
+        return _Block(D=self.D, B_T=self.B_T, C_T=self.C_T, B=B, C=C, **tensors)
 
     def pairs(self, l: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """The p and q that a rule of this kind can join, some at a time."""
@@ -122,58 +135,24 @@ def _rules_torch(rules: BilexicalRules, blocks: list[Block], b: int, l: int) -> 
 
 
 def _rules_native(rules: BilexicalRules, blocks: list[Block], b: int, l: int) -> Tensor:
-    kernel = native.load("cyk_bilexical", rules.logp_w_A.dtype)
-    assert kernel is not None
+    kernel = native.kernel("cyk_bilexical", rules.logp_w_A.dtype)
     H_Aw, w_H = rules.logp_H_Aw[b, :l].contiguous(), rules.logp_w_H[b, :l].contiguous()
     (_, NT, H), D_w = H_Aw.shape, w_H.shape[1]
     line = 64 // H_Aw.element_size()  # rows of the kernel are whole cache lines
     row = -(-(NT + 1) * NT // line) * line
     R = H_Aw.new_empty(l, l, NT + 1, row)
-    given = (_Block * len(blocks))(*map(_Block.of, blocks))
-    heads = [
-        _Head(p, l, NT, H, D_w, row, len(blocks), ctypes.addressof(given), *map(native.pointer, (H_Aw[p], w_H, R[p])))
-        for p in range(l)
-    ]
-    kernel.rules_bytes.restype = ctypes.c_int64
-    native.run_all(kernel.rules, heads, kernel.rules_bytes(ctypes.byref(heads[0])))
+    given = (_Block * len(blocks))(*(block.structure() for block in blocks))
+    sizes = {"l": l, "A": NT, "H": H, "D_w": D_w, "row": row, "blocks": len(blocks), "block": ctypes.addressof(given)}
+    heads = [_Head(p=p, **sizes, **native.pointers({"H_Aw": H_Aw[p], "w_H": w_H, "R": R[p]})) for p in range(l)]
+    native.run_all(kernel.rules, heads, native.count(kernel.rules_bytes, heads[0]))
     return R[..., : (NT + 1) * NT].unflatten(-1, (NT + 1, NT))
 
 
 def _chart_native(R: Tensor) -> list[Tensor]:
-    kernel = native.load("cyk_bilexical", R.dtype)
-    assert kernel is not None
-    l, NT, row = len(R), R.shape[-1], R.stride(2)
+    kernel = native.kernel("cyk_bilexical", R.dtype)
+    l, NT = len(R), R.shape[-1]
     sizes = [j * j * (NT + 1) for j in range(l + 1)]
     s = R.new_full((sum(sizes),), -torch.inf)
-    sentence = _Sentence(l, NT, row, R.data_ptr(), s.data_ptr())
-    kernel.chart_bytes.restype = ctypes.c_int64
-    native.run_all(kernel.chart, [sentence], kernel.chart_bytes(ctypes.byref(sentence)))
+    sentence = _Sentence(l=l, A=NT, row=R.stride(2), **native.pointers({"R": R, "s": s}))
+    native.run_all(kernel.chart, [sentence], native.count(kernel.chart_bytes, sentence))
     return [part.view(j, j, NT + 1) for j, part in enumerate(s.split(sizes))]
-
-
-class _Block(ctypes.Structure):
-    """struct Block of cyk_bilexical.cpp, like those below."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("D", "B_T", "C_T", "B", "C")),
-        *((name, ctypes.c_void_p) for name in ("p_BC_H", "logp_H")),
-    ]
-
-    @classmethod
-    def of(cls, block: Block) -> _Block:
-        C, B, _ = block.p_BC_H.shape
-        return cls(block.D % 2, block.B_T, block.C_T, B, C, block.p_BC_H.data_ptr(), block.logp_H.data_ptr())
-
-
-class _Head(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("p", "l", "A", "H", "D_w", "row", "blocks")),
-        *((name, ctypes.c_void_p) for name in ("block", "H_Aw", "w_H", "R", "scratch")),
-    ]
-
-
-class _Sentence(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("l", "A", "row")),
-        *((name, ctypes.c_void_p) for name in ("R", "s", "scratch")),
-    ]

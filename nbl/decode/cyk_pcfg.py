@@ -5,7 +5,7 @@
 As in the inside algorithm, the splits come first, and words, which alone have preterminals, are joined
 with the rules once per word: O(l^3 NT^2 + l^2 NT^3 + l NT PT (NT + PT)).
 
-TN-PCFG's R is no part of a tree. It is summed out of each rule before anything is maximised: max in
+TN-PCFG's R is not part of a tree. It is summed out of each rule before anything is maximised: max in
 place of the sum in the factorised recursion would maximise over R too. At NT 250 and PT 500 there are
 140 million rules, so they are computed for one child symbol at a time, by one matrix product, and only
 the 16 million rules among nonterminals are kept.

@@ -30,11 +30,11 @@ class Grammar(nn.Module):
         """log p(w) of each sentence, [b], differentiable."""
         return inside(self.rules(words, lengths), lengths)
 
-    def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr", legacy: bool = False) -> list[Parse]:
-        """One tree for each sentence; see `nbl.decode.decode` for `decoder` and `legacy`."""
+    def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr") -> list[Parse]:
+        """One tree for each sentence; `decoder` as in `nbl.families.decode`."""
         with torch.no_grad():
             rules = self.rules(words, lengths)
-        return decode(rules, lengths, decoder=decoder, legacy=legacy)
+        return decode(rules, lengths, decoder)
 
     def initialise(self) -> None:
         """Xavier-uniform on every matrix, embedding tables included; biases keep torch's default."""

@@ -2,6 +2,9 @@
 
 A library is kept in the user's cache folder under a name that changes with its source, the compiler and
 the processor. Where it cannot be compiled, torch does the work.
+
+A C++ function gets one argument, a pointer to a struct of sizes and of pointers to tensors. Python describes the same
+struct with `structure`; its size is compared with that of the C++ struct when the library is loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -26,11 +29,11 @@ from torch import Tensor
 FOLDER = Path(__file__).parent
 TYPES = {torch.float32: "float", torch.float64: "double"}
 HOST = torch.device("cpu")
-MAX_KEPT = 2**27  # bytes of a scratch memory that is kept: enough for a training sentence, not for any
+MAX_KEPT = 2**27  # bytes of a scratch memory that is kept: enough for training sentences, not for every sentence
 
 # Scratch memory that no thread is using: new memory would be cleared by the system, page by page, at every call.
 free_scratch: list[Tensor] = []
-_told = threading.Lock()  # taken by the one warning
+_warned = threading.Lock()  # taken by the one warning
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
 
 
@@ -38,7 +41,7 @@ FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-shared", "-f
 def library(source: Path, *headers: Path, define: str = "") -> ctypes.CDLL | None:
     """The compiled source, with a macro NAME=value defined.
 
-    None, with one warning for all, if it cannot be had; None if NBL_NATIVE=0 asks for torch.
+    None, with one warning for all, if it cannot be compiled; None if NBL_NATIVE=0 asks for torch.
     """
     if os.environ.get("NBL_NATIVE") == "0":
         return None
@@ -50,14 +53,15 @@ def library(source: Path, *headers: Path, define: str = "") -> ctypes.CDLL | Non
             path.unlink()
             return ctypes.CDLL(str(_build(source, headers, define)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: there is no home folder
-        if _told.acquire(blocking=False):  # once, however many kernels there are
-            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-            warnings.warn(f"no native kernels ({said[0] if said else error}): slower torch code is used", stacklevel=2)
+        if _warned.acquire(blocking=False):  # once, however many kernels there are
+            reasons = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            reason = reasons[0] if reasons else error
+            warnings.warn(f"no native kernels ({reason}): slower torch code is used", stacklevel=2)
         return None
 
 
 def _build(source: Path, headers: Sequence[Path], define: str) -> Path:
-    """The compiled library, from the cache or made now."""
+    """The path of the compiled library, which is compiled now unless it is in the cache."""
     compiler = shlex.split(os.environ.get("CXX") or "g++")
     version = subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
     flags = [*FLAGS, f"-D{define}"] if define else FLAGS
@@ -80,7 +84,7 @@ def _cache_folder() -> Path:
 
 
 def _processor() -> str:
-    """What the code for this machine's processor depends on: caches may be shared between machines."""
+    """What the code for this processor depends on: several machines may share a cache folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -88,12 +92,45 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
+STRUCTURES: dict[str, list[type[ctypes.Structure]]] = {}  # by library
+
+
+def structure(library: str, name: str, numbers: Sequence[str], pointers: Sequence[str]) -> type[ctypes.Structure]:
+    """The struct of this name in <library>.cpp or its headers: int64_t numbers, then pointers."""
+    fields = [*((field, ctypes.c_int64) for field in numbers), *((field, ctypes.c_void_p) for field in pointers)]
+    found = type(name, (ctypes.Structure,), {"_fields_": fields})
+    STRUCTURES.setdefault(library, []).append(found)
+    return found
+
+
 @functools.cache
 def load(name: str, dtype: torch.dtype) -> ctypes.CDLL | None:
-    """<name>.cpp for numbers of this type, compiled at the first call; None if it cannot be had."""
+    """<name>.cpp for numbers of this type, compiled at the first call; None if it cannot be compiled."""
     if dtype not in TYPES:
         return None
-    return library(FOLDER / f"{name}.cpp", *sorted(FOLDER.glob("*.h")), define=f"NBL_FLOAT={TYPES[dtype]}")
+    found = library(FOLDER / f"{name}.cpp", *sorted(FOLDER.glob("*.h")), define=f"NBL_FLOAT={TYPES[dtype]}")
+    for struct in STRUCTURES.get(name, ()) if found is not None else ():
+        size = getattr(found, f"sizeof_{struct.__name__}")()
+        assert size == ctypes.sizeof(struct), f"{name}.cpp: {struct.__name__} has {size} bytes, in Python it differs"
+    return found
+
+
+def kernel(name: str, dtype: torch.dtype) -> ctypes.CDLL:
+    """The same, where it is known to be there."""
+    found = load(name, dtype)
+    assert found is not None
+    return found
+
+
+def count(function: Callable[..., int], problem: ctypes.Structure) -> int:
+    """What a native function of type int64_t says of a problem, such as the bytes of scratch memory it needs."""
+    function.restype = ctypes.c_int64  # type: ignore[attr-defined]
+    return function(ctypes.byref(problem))
+
+
+def pointers(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Where the numbers of each tensor are."""
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
 
 
 def description(device: torch.device) -> str:
@@ -103,24 +140,17 @@ def description(device: torch.device) -> str:
 
 
 def solve_all(name: str, dtype: torch.dtype, problems: Sequence[ctypes.Structure]) -> None:
-    """Solve problems, which have a `length` of 2 to `l` words and a pointer `scratch`.
+    """Call `solve` of a kernel on problems, which have a `length` in words and a pointer `scratch`.
 
     Each is solved by one thread, so results do not depend on the number of threads.
     """
-    for problem in problems:
-        if not 2 <= problem.length <= problem.l:
-            raise ValueError(
-                f"a sentence has {problem.length} words; it must have 2 to {problem.l}, all that are given"
-            )
-    kernel = load(name, dtype)
-    assert kernel is not None
+    solver = kernel(name, dtype)
     problems = sorted(problems, key=lambda it: -it.length)  # so that no thread is left with a long one at the end
-    kernel.scratch_bytes.restype = ctypes.c_int64
-    run_all(kernel.solve, problems, kernel.scratch_bytes(ctypes.byref(problems[0])))
+    run_all(solver.solve, problems, count(solver.scratch_bytes, problems[0]))
 
 
 def run_all(function: Callable[[object], object], problems: Sequence[ctypes.Structure], scratch_bytes: int) -> None:
-    """Call a native function on each problem, which gets as many bytes of `scratch`; each is done by one thread."""
+    """Call a native function on each problem, with that many bytes of `scratch`; each is done by one thread."""
     queue = iter(problems)  # shared by the threads; its next() is atomic
 
     def work() -> None:
@@ -160,14 +190,9 @@ def _wait_for_all(running: Sequence[Future[None]]) -> None:
         raise interrupt
 
 
-def pointer(tensor: Tensor | None) -> int | None:
-    """Where the numbers of a tensor are."""
-    return None if tensor is None else tensor.data_ptr()
-
-
 @functools.cache
 def _helpers(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: to start them costs a millisecond."""
+    """Threads that stay: starting them costs a millisecond."""
     return ThreadPoolExecutor(threads)
 
 
@@ -176,7 +201,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Scratch:
-    """At least so many bytes: free ones, unless there are none or they are too few. In the end they are free again."""
+    """At least `size` bytes, taken from the free memory if it has enough; returned to it in the end."""
 
     def __init__(self, size: int) -> None:
         try:

@@ -1,6 +1,6 @@
 // The NBL-PCFG's recursions for one sentence, on one core: log Z, its gradients, posteriors of spans and arcs.
 //
-// The recursions, the scaled chart and all names are those of bilexical_torch.py: read that first. What differs is the
+// The recursions, the scaled chart and all names are those of inside/bilexical and its torch.py: read that first. What differs is the
 // order of the work, which is made for the cache: see dense.h and inside.h.
 
 #include "outside.h"
@@ -81,6 +81,8 @@ class Sentence : public Outside {
 }  // namespace
 
 extern "C" {
+
+int64_t sizeof_Problem() { return sizeof(Problem); }
 
 // Bytes of scratch memory for this problem, and for any that differs from it in being shorter
 int64_t scratch_bytes(const Problem* problem) { return Chart(*problem).scratch_bytes(); }

@@ -17,13 +17,13 @@ template <class F> NBL_INLINE void in_blocks(int low, int high, F f) {
         with_count<kTogether>(high - width + 1, [&](auto T) { f(width, T); });
 }
 
-// What Python passes (bilexical_native.py). Tables and gradients are laid out as in bilexical_torch.Tables; gradients
-// and posteriors are zero at the start, and null where not wanted.
+// What Python passes (inside/bilexical/native.py). Tables and gradients are laid out as in its Tables, all of them
+// probabilities; gradients and posteriors are zero at the start, and null where not wanted.
 struct Problem {
     int64_t length, l, A, H, D_B, D_C, D_w;  // words of this sentence; sizes of the axes
     const Real *root, *H_Aw, *B_H, *leaf_B, *C_H, *leaf_C, *w_H;
     Real* log_Z;
-    Real *d_root, *d_H_Aw, *d_B, *d_leaf_B, *d_C, *d_leaf_C, *d_w;
+    Real *d_root, *d_H_Aw, *d_B_H, *d_leaf_B, *d_C_H, *d_leaf_C, *d_w_H;
     Real *spans, *arcs;
     Real* scratch;
 };
@@ -164,10 +164,10 @@ class Chart : public Scratch {
 
     void unpack() const {
         unpad(problem.d_H_Aw, dW, l * A, 1);
-        unpad(problem.d_B, dB, A, D_B);
-        unpad(problem.d_C, dC, A, D_C);
+        unpad(problem.d_B_H, dB, A, D_B);
+        unpad(problem.d_C_H, dC, A, D_C);
         unpad(problem.d_leaf_B, d_leaf_B, 1, D_B);
         unpad(problem.d_leaf_C, d_leaf_C, 1, D_C);
-        unpad(problem.d_w, dw, l, D_w);
+        unpad(problem.d_w_H, dw, l, D_w);
     }
 };

@@ -198,6 +198,10 @@ class Chart : public Scratch {
 
 extern "C" {
 
+int64_t sizeof_Block() { return sizeof(Block); }
+int64_t sizeof_Head() { return sizeof(Head); }
+int64_t sizeof_Sentence() { return sizeof(Sentence); }
+
 int64_t rules_bytes(const Head* head) { return Rules(*head).scratch_bytes(); }
 void rules(const Head* head) { Rules(*head).solve(); }
 

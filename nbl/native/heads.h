@@ -15,12 +15,12 @@
 #include <algorithm>
 #include <cmath>
 
-// What Python passes (lexical_native.py), of one sentence. Factors are laid out as in LexicalRules but parent_C, which
+// What Python passes (inside/lexical/native.py), of one sentence. Factors are laid out as in LexicalRules but parent_C, which
 // is [D][B][C][A padded to whole lines]. What is not wanted is null; spans and arcs are zero at the start.
 struct Problem {
     int64_t length, l, A, PT, legacy;  // words of this sentence; sizes of the axes; repeat the released arcs' errors
     const Real *logp_A_S, *logp_w_X, *logp_BD_Aw, *parent_C, *word_C;
-    Real* log_prob;
+    Real* log_Z;
     Real *d_logp_A_S, *d_logp_w_X, *d_logp_BD_Aw, *d_parent_C, *d_word_C;
     Real *spans, *arcs;
     Real* scratch;

@@ -1,6 +1,6 @@
 // The NL-PCFG's recursions for one sentence, on one core: log p(w) with its gradients, or with posteriors.
 //
-// Names are those of lexical.py: read that first. Here the chart holds the sentence alone: a head on the right is a
+// Names are those of inside/lexical: read that first. Here the chart holds the sentence alone: a head on the right is a
 // direction D of its own, not a mirror image. Entries are scaled by powers of two, with a scale for each span and head;
 // `total` below is s before it was scaled.
 //
@@ -27,12 +27,12 @@ class Sentence : public Heads {
                     close(i, i + width);
                 }
         }
-        const double log_prob = goal();
-        *problem.log_prob = log_prob;
-        if (gradients) clear_gradients(log_prob == -INFINITY ? 0 : l);
-        if (!outside || log_prob == -INFINITY) return;
+        const double log_Z = goal();
+        *problem.log_Z = log_Z;
+        if (gradients) clear_gradients(log_Z == -INFINITY ? 0 : l);
+        if (!outside || log_Z == -INFINITY) return;
         start_outside();
-        derive_goal(log_prob);
+        derive_goal(log_Z);
         for (int low = l - l % 2; low >= 2; low -= 2) {
             for (int width = min(low + 1, l); width >= low; width--)
                 for (int i = 0; i + width <= l; i++) {
@@ -311,9 +311,9 @@ class Sentence : public Heads {
         std::fill(kept, kept + 2 * l, 0);
     }
 
-    void derive_goal(double log_prob) const {
+    void derive_goal(double log_Z) const {
         for (int a = 0; a < A; a++) {
-            const Real d = bounded(std::exp(problem.logp_A_S[a] + closed_scale[cell(0, l)] * M_LN2 - log_prob));
+            const Real d = bounded(std::exp(problem.logp_A_S[a] + closed_scale[cell(0, l)] * M_LN2 - log_Z));
             d_closed_at(0, l, 0)[a] = d;
             if (gradients) problem.d_logp_A_S[a] = d * closed_at(LEFT, 0, l)[a];
         }
@@ -456,6 +456,8 @@ class Sentence : public Heads {
 }  // namespace
 
 extern "C" {
+
+int64_t sizeof_Problem() { return sizeof(Problem); }
 
 // Bytes of scratch memory for this problem, and for any that differs from it in being shorter
 int64_t scratch_bytes(const Problem* problem) { return Sentence(*problem).scratch_bytes(); }

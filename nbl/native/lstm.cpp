@@ -1,4 +1,4 @@
-// The recurrence of an LSTM over a batch, forwards and backwards; what is no recurrence is a large product (matrix.h).
+// The recurrence of an LSTM over a batch, forwards and backwards; all else is large products (matrix.h).
 //
 // i, f and o are sigmoids, g is a tanh: c_t = f c_(t-1) + i g and h_t = o tanh(c_t), as in torch.
 
@@ -7,8 +7,8 @@
 
 namespace {
 
-// What Python passes (nbl/models/lstm.py)
-struct Problem {
+// What Python passes (native/networks.py)
+struct Recurrence {
     int64_t b, l, h;            // sentences, words, size of the state
     const Real* weight;         // [4h][h], the recurrent one
     Real *gates, *c, *state;    // [b][l][4h], [b][l][h], [b][l][h]; gates: the inputs' share at first, then i f g o
@@ -45,9 +45,9 @@ Vector tanh(Vector x) {
 
 class LSTM {
   public:
-    explicit LSTM(const Problem& p) : p(p) {}
+    explicit LSTM(const Recurrence& p) : p(p) {}
 
-    static int64_t scratch_size(const Problem& p) { return 4 * p.h * columns(p.h) + 2 * p.b * p.h + 2 * kLine; }
+    static int64_t scratch_size(const Recurrence& p) { return 4 * p.h * columns(p.h) + 2 * p.b * p.h + 2 * kLine; }
 
     void forward() const {
         // panels of weight^T: h rows, 4h columns
@@ -75,7 +75,7 @@ class LSTM {
     }
 
   private:
-    const Problem& p;
+    const Recurrence& p;
     const int b = p.b, l = p.l, h = p.h;
     Real* const panels = (Real*)((uintptr_t(p.scratch) + kLineBytes - 1) / kLineBytes * kLineBytes);
     Real* const d_c = panels + size_t(4) * h * columns(h);  // of the step after the one at hand; d_h likewise
@@ -120,7 +120,9 @@ class LSTM {
 
 extern "C" {
 
-int64_t scratch_bytes(const Problem* p) { return LSTM::scratch_size(*p) * sizeof(Real) + kLineBytes; }
-void forward(const Problem* p) { LSTM(*p).forward(); }
-void backward(const Problem* p) { LSTM(*p).backward(); }
+int64_t sizeof_Recurrence() { return sizeof(Recurrence); }
+
+int64_t scratch_bytes(const Recurrence* p) { return LSTM::scratch_size(*p) * sizeof(Real) + kLineBytes; }
+void forward(const Recurrence* p) { LSTM(*p).forward(); }
+void backward(const Recurrence* p) { LSTM(*p).backward(); }
 }

@@ -11,13 +11,12 @@
 
 namespace {
 
-// What Python passes (nbl/products.py, nbl/models/softmax.py)
+// What Python passes (native/networks.py)
 struct Product {
-    int64_t M, N, K;
-    Matrix A, B;
-    Real* C;
-    int64_t C_row;
-    Real* scratch;
+    int64_t M, N, K;  // C [M][N] = A [M][K] B [K][N]
+    int64_t A_row, A_column, B_row, B_column, C_row;  // from one to the next in memory
+    const Real *A, *B;
+    Real *C, *scratch;
 };
 
 struct Softmax {
@@ -143,13 +142,17 @@ void derive(const Softmax& s) {
 
 extern "C" {
 
+int64_t sizeof_Product() { return sizeof(Product); }
+int64_t sizeof_Softmax() { return sizeof(Softmax); }
+
 int vector_bytes() { return kVectorBytes; }
 
-int64_t product_scratch_bytes() { return kPanelsSize * sizeof(Real) + kLineBytes; }
+int64_t product_scratch_bytes(const Product*) { return kPanelsSize * sizeof(Real) + kLineBytes; }
 int64_t softmax_scratch_bytes(const Softmax* s) { return Forward::scratch_size(*s) * sizeof(Real) + kLineBytes; }
 
 void multiply(const Product* p) {
-    product(false, p->M, p->N, p->K, p->A, p->B, p->C, p->C_row, aligned(p->scratch));
+    const Matrix A{p->A, p->A_row, p->A_column}, B{p->B, p->B_row, p->B_column};
+    product(false, p->M, p->N, p->K, A, B, p->C, p->C_row, aligned(p->scratch));
 }
 void softmax(const Softmax* s) { Forward(*s).run(); }
 void derive_softmax(const Softmax* s) { derive(*s); }

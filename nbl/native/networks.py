@@ -18,6 +18,24 @@ from torch.autograd.function import once_differentiable
 
 from nbl import native
 
+Product = native.structure(
+    *("networks", "Product"),
+    numbers=("M", "N", "K", "A_row", "A_column", "B_row", "B_column", "C_row"),
+    pointers=("A", "B", "C", "scratch"),
+)
+Softmax = native.structure(
+    *("networks", "Softmax"),
+    numbers=("rows", "dim", "words", "block", "P_row"),
+    pointers=(
+        *("x", "weight", "bias", "P", "peaks", "log_sum", "mean"),
+        *("scale", "d_weight", "d_bias", "scratch"),
+    ),
+)
+Recurrence = native.structure(
+    *("lstm", "Recurrence"),
+    numbers=("b", "l", "h"),
+    pointers=("weight", "gates", "c", "state", "d_state", "d_gates", "scratch"),
+)
 SMALL = 2**22  # multiplications and additions of a product that torch does as fast
 BLOCK = 2**19  # logits of a block of outcomes: 2 MB
 NATIVE_BLOCK = 192  # outcomes of a block of the native kernel: with 300 rows, all that is worked on fits into 1 MB
@@ -80,28 +98,17 @@ def multiply(A: Tensor, B: Tensor, C: Tensor) -> None:
     if K == 0:
         C.zero_()
         return
-    kernel = native.load("networks", A.dtype)
-    assert kernel is not None
+    kernel = native.kernel("networks", A.dtype)
+    strides = {"A_row": A.stride(0), "A_column": A.stride(1), "B_row": B.stride(0), "B_column": B.stride(1)}
     # Each thread has some of the rows, or of the columns if there are more of those.
     parts = []
     for start, size in native.shares(max(M, N)):
-        A_part, B_part, C_part = (A[start:], B, C[start:]) if M >= N else (A, B[:, start:], C[:, start:])
-        sizes = (size, N, K) if M >= N else (M, size, K)
-        operands = A_part.data_ptr(), *A.stride(), B_part.data_ptr(), *B.stride()
-        parts.append(_ProductProblem(*sizes, *operands, C_part.data_ptr(), N))
-    kernel.product_scratch_bytes.restype = ctypes.c_int64
-    native.run_all(kernel.multiply, parts, kernel.product_scratch_bytes())
-
-
-class _ProductProblem(ctypes.Structure):
-    """struct Product of nbl/native/networks.cpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("M", "N", "K")),
-        *(("A", ctypes.c_void_p), ("A_row", ctypes.c_int64), ("A_column", ctypes.c_int64)),
-        *(("B", ctypes.c_void_p), ("B_row", ctypes.c_int64), ("B_column", ctypes.c_int64)),
-        *(("C", ctypes.c_void_p), ("C_row", ctypes.c_int64), ("scratch", ctypes.c_void_p)),
-    ]
+        if M >= N:
+            sizes, tensors = {"M": size, "N": N}, {"A": A[start:], "B": B, "C": C[start:]}
+        else:
+            sizes, tensors = {"M": M, "N": size}, {"A": A, "B": B[:, start:], "C": C[:, start:]}
+        parts.append(Product(K=K, **sizes, **strides, C_row=N, **native.pointers(tensors)))
+    native.run_all(kernel.multiply, parts, native.count(kernel.product_scratch_bytes, parts[0]))
 
 
 def log_softmax_at(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> Tensor:
@@ -191,7 +198,7 @@ class _NativeLogSoftmaxAt(torch.autograd.Function):
             tables = {"x": rows[n:], "weight": weight, "bias": bias, "peaks": peaks[:, n:], "log_sum": log_sum[n:]}
             if needs_grad:
                 tables |= {"P": P[:, n:], "mean": mean[n:]}
-            parts.append(_softmax_problem(size, dim, V, width, tables))
+            parts.append(_softmax(size, dim, V, width, tables))
         _run_softmax("softmax", parts, rows.dtype)
         weight_y, logits = _logits_at(x, weight, bias, y)
         if needs_grad:
@@ -209,32 +216,19 @@ class _NativeLogSoftmaxAt(torch.autograd.Function):
         for v, size in native.shares(V, NATIVE_BLOCK):
             of_words = {"P": P[v:], "peaks": peaks[v // NATIVE_BLOCK :]}
             of_words |= {"d_weight": grad_weight[v:], "d_bias": grad_bias[v:]}
-            parts.append(_softmax_problem(len(log_sum), dim, size, width, of_rows | of_words))
+            parts.append(_softmax(len(log_sum), dim, size, width, of_rows | of_words))
         _run_softmax("derive_softmax", parts, x.dtype)
         _add_outcomes(grad, x, y, grad_weight, grad_bias)
         return torch.baddbmm(scale * mean, grad, weight_y), grad_weight, grad_bias, None
 
 
-class _SoftmaxProblem(ctypes.Structure):
-    """struct Softmax of nbl/native/networks.cpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("rows", "dim", "words", "block", "P_row")),
-        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "P", "peaks", "log_sum", "mean")),
-        *((name, ctypes.c_void_p) for name in ("scale", "d_weight", "d_bias", "scratch")),
-    ]
+def _softmax(rows: int, dim: int, words: int, P_row: int, tensors: dict[str, Tensor]) -> ctypes.Structure:
+    return Softmax(rows=rows, dim=dim, words=words, block=NATIVE_BLOCK, P_row=P_row, **native.pointers(tensors))
 
 
-def _softmax_problem(rows: int, dim: int, words: int, P_row: int, tables: dict[str, Tensor]) -> _SoftmaxProblem:
-    pointers = {name: table.data_ptr() for name, table in tables.items()}
-    return _SoftmaxProblem(rows, dim, words, NATIVE_BLOCK, P_row, **pointers)
-
-
-def _run_softmax(function: str, parts: list[_SoftmaxProblem], dtype: torch.dtype) -> None:
-    kernel = native.load("networks", dtype)
-    assert kernel is not None
-    kernel.softmax_scratch_bytes.restype = ctypes.c_int64
-    native.run_all(getattr(kernel, function), parts, kernel.softmax_scratch_bytes(ctypes.byref(parts[0])))
+def _run_softmax(function: str, parts: list[ctypes.Structure], dtype: torch.dtype) -> None:
+    kernel = native.kernel("networks", dtype)
+    native.run_all(getattr(kernel, function), parts, native.count(kernel.softmax_scratch_bytes, parts[0]))
 
 
 def has_native_lstm(x: Tensor) -> bool:
@@ -256,7 +250,7 @@ class _States(torch.autograd.Function):
         multiply(x.flatten(0, 1), W_x.T, gates.flatten(0, 1))
         gates += bias_x + bias_h
         c, states = x.new_empty(b, l, W_h.shape[1]), x.new_empty(b, l, W_h.shape[1])
-        _run_lstm("forward", W_h, gates, c, states)
+        _run_lstm("forward", weight=W_h, gates=gates, c=c, state=states)
         ctx.save_for_backward(x, W_x, W_h, gates, c, states)
         return states
 
@@ -265,7 +259,8 @@ class _States(torch.autograd.Function):
     def backward(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:
         x, W_x, W_h, gates, c, states = ctx.saved_tensors
         d_gates = torch.empty_like(gates)
-        _run_lstm("backward", W_h, gates, c, states, d_states.contiguous(), d_gates)
+        given = {"weight": W_h, "gates": gates, "c": c, "state": states}
+        _run_lstm("backward", **given, d_state=d_states.contiguous(), d_gates=d_gates)
         d_x, d_W_x, d_W_h = torch.empty_like(x), torch.empty_like(W_x), torch.empty_like(W_h)
         rows = d_gates.flatten(0, 1)
         multiply(rows, W_x, d_x.flatten(0, 1))
@@ -276,19 +271,7 @@ class _States(torch.autograd.Function):
         return d_x, d_W_x, d_W_h, d_bias, d_bias
 
 
-class _LSTMProblem(ctypes.Structure):
-    """struct Problem of nbl/native/lstm.cpp."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("b", "l", "h")),
-        *((name, ctypes.c_void_p) for name in ("weight", "gates", "c", "state", "d_state", "d_gates", "scratch")),
-    ]
-
-
-def _run_lstm(function: str, W_h: Tensor, gates: Tensor, *others: Tensor) -> None:
-    kernel = native.load("lstm", gates.dtype)
-    assert kernel is not None
-    b, l, _ = gates.shape
-    problem = _LSTMProblem(b, l, W_h.shape[1], *(tensor.data_ptr() for tensor in (W_h, gates, *others)))
-    kernel.scratch_bytes.restype = ctypes.c_int64
-    native.run_all(getattr(kernel, function), [problem], kernel.scratch_bytes(ctypes.byref(problem)))
+def _run_lstm(function: str, **tensors: Tensor) -> None:
+    (b, l, _), kernel = tensors["gates"].shape, native.kernel("lstm", tensors["gates"].dtype)
+    problem = Recurrence(b=b, l=l, h=tensors["weight"].shape[1], **native.pointers(tensors))
+    native.run_all(getattr(kernel, function), [problem], native.count(kernel.scratch_bytes, problem))

@@ -1,6 +1,6 @@
 // The recursions of N-PCFG and C-PCFG: log Z, expected counts of rules, posteriors of spans.
 //
-// The recursions and all names are those of pcfg.py: read that first. The steps are those of pcfg_native.py. Rules of
+// The recursions and all names are those of inside/pcfg: read that first. The steps are those of inside/pcfg/native.py. Rules of
 // one sentence are packed and unpacked by `inside` and `outside` themselves: so they stay in the cache.
 
 #include "rules.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kChunk = 48;  // rows that a product for the gradient of the rules has at least, but at the end
 
-// What Python passes (pcfg_native.py). The last line is memory: what outlives `inside`, what outlives `outside`.
+// What Python passes (inside/pcfg/native.py). The last line is memory: what outlives `inside`, what outlives `outside`.
 struct Problem {
     int64_t item, items, b, l, A, PT, n_roots, n_rules;
     const int64_t *lengths, *order;  // the sentences, longest first
@@ -103,7 +103,7 @@ class Rules {
     const bool own = problem.n_rules > 1;  // each sentence has its own rules
     size_t words = 0;  // of the batch
     Real *F, *L, *R, *Rt;  // p(A -> T X), [A][T][Xp]; p(A -> B T), [A][T][Bp]; p(A -> B C), [A][B][Cp] and [B][Cp][Ap]
-    // By word: p(w_i | T), [Tp]; sums over T as in PCFGChart.tables, [A][Xp] and [A][Bp]; their gradients. X is a
+    // By word: p(w_i | T), [Tp]; sums over T as in the Tables of inside/pcfg, [A][Xp] and [A][Bp]; their gradients. X is a
     // nonterminal, padded to whole lines, or a preterminal.
     Real *leaf, *first, *last, *d_first, *d_last;
     Real* d_R;                      // by sentence, as R
@@ -376,6 +376,8 @@ class Sentence : public Rules {
 }  // namespace
 
 extern "C" {
+
+int64_t sizeof_Problem() { return sizeof(Problem); }
 
 int64_t kept_bytes(const Problem* problem) { return Sentence(*problem, problem->b - 1).kept_bytes(); }
 int64_t counted_bytes(const Problem* problem) { return Rules(*problem).counted_bytes(); }

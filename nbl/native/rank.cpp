@@ -1,8 +1,8 @@
 // The recursions of TN-PCFG: log Z, expected counts of rules, posteriors of spans.
 //
-// The recursions and all names are those of rank.py: read that first. The rules are shared by the batch and too large
+// The recursions and all names are those of inside/rank: read that first. The rules are shared by the batch and too large
 // for the nearer caches: sentences are worked on in groups, so that a table serves all spans of a width of a group.
-// The steps are those of pcfg_native.py.
+// The steps are those of inside/pcfg/native.py.
 
 #include "rules.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kGroup = 4;   // sentences
 constexpr int kChunk = 96;  // rows that a product for the gradient of the rules has at least, but at the end
 
-// What Python passes (pcfg_native.py). The last line is memory: what outlives `inside`, what outlives `outside`.
+// What Python passes (inside/pcfg/native.py). The last line is memory: what outlives `inside`, what outlives `outside`.
 struct Problem {
     int64_t item, items, b, l, A, PT, n_roots, R;
     const int64_t *lengths, *order;  // the sentences, longest first
@@ -356,6 +356,8 @@ class Group : public Batch {
 }  // namespace
 
 extern "C" {
+
+int64_t sizeof_Problem() { return sizeof(Problem); }
 
 int64_t kept_bytes(const Problem* problem) { return Group(*problem, (problem->b - 1) / kGroup).kept_bytes(); }
 int64_t counted_bytes(const Problem* problem) { return Batch(*problem).counted_bytes(); }

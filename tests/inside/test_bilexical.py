@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbl import native
-from nbl.inside import bilexical, naive
+from nbl.families import inside, marginals
+from nbl.inside import naive
 from nbl.rules import BilexicalRules
 from nbl.testing import BINDINGS, count_rules, detached, random_rules, single
 
@@ -50,7 +51,7 @@ def solved(inside, rules, lengths, weights=None):
 
 
 def fast(allow_native):
-    return lambda rules, lengths: bilexical.inside(rules, lengths, allow_native)
+    return lambda rules, lengths: inside(rules, lengths, allow_native)
 
 
 def by_definition(rules, lengths):
@@ -90,7 +91,7 @@ def test_any_factors_may_depend_on_the_direction(allow_native):
 def test_counts_trees(allow_native, binding):
     NT, PT, lengths = 2, 3, [2, 3, 5, 9]
     rules, lengths = batch(binding, lengths, NT, PT, 4, seed=0)
-    log_Z = bilexical.inside(count_rules(rules), lengths, allow_native)
+    log_Z = inside(count_rules(rules), lengths, allow_native)
     # binary bracketings, a head child and a symbol for each of their l - 1 nodes, a preterminal for each word
     counts = [math.comb(2 * l - 2, l - 1) // l * 2 ** (l - 1) * NT ** (l - 1) * PT**l for l in lengths.tolist()]
     torch.testing.assert_close(log_Z.exp(), torch.tensor(counts, dtype=torch.float64), rtol=1e-9, atol=0)
@@ -104,7 +105,7 @@ def test_large_tables_are_the_same_in_both_implementations(binding):
     rules, lengths = batch(binding, [13, 7, 12, 2], 18, 20, 75, seed=3)
     compiled, torch_only = (solved(fast(allow_native), rules, lengths) for allow_native in (True, False))
     assert_same(compiled, torch_only, **EXACT)
-    for ours, theirs in zip(*(bilexical.marginals(rules, lengths, allow) for allow in (True, False)), strict=True):
+    for ours, theirs in zip(*(marginals(rules, lengths, allow) for allow in (True, False)), strict=True):
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 
@@ -126,7 +127,7 @@ def test_a_very_large_scratch_memory_is_not_kept(monkeypatch):
     if native.load("bilexical", torch.float64) is None:
         pytest.skip("no C++ compiler")
     monkeypatch.setattr(native, "MAX_KEPT", 0)
-    bilexical.inside(*batch("D-C", [4], 2, 3, 4, seed=0))
+    inside(*batch("D-C", [4], 2, 3, 4, seed=0))
     assert not native.free_scratch
 
 
@@ -154,7 +155,7 @@ def test_marginals_are_sums_over_trees(allow_native, binding):
     NT, PT = 2, 1
     rules, lengths = batch(binding, [4, 2, 3], NT, PT, 3, seed=7)
     dense = rules.dense()
-    result = bilexical.marginals(rules, lengths, allow_native)
+    result = marginals(rules, lengths, allow_native)
     spans, arcs = torch.zeros_like(result.spans), torch.zeros_like(result.arcs)
     for b, l in enumerate(lengths.tolist()):
         for tree in naive.trees(l, NT, PT):
@@ -171,7 +172,7 @@ def test_marginals_are_sums_over_trees(allow_native, binding):
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_posteriors_add_up(allow_native, binding):
     rules, lengths = batch(binding, [11, 17], 3, 4, 20, seed=8)
-    _, spans, arcs = bilexical.marginals(rules, lengths, allow_native)
+    _, spans, arcs = marginals(rules, lengths, allow_native)
     torch.testing.assert_close(spans.sum((1, 2)), lengths.double() - 1, **EXACT)
     is_word = torch.arange(17) < lengths[:, None]
     torch.testing.assert_close(arcs.sum(1), is_word.double(), **EXACT)
@@ -211,7 +212,7 @@ def test_impossible_rules(allow_native):
     torch.testing.assert_close(log_Z[:1], by_definition(rules, lengths)[:1], **EXACT)
     assert all(gradient.isfinite().all() for gradient in gradients)
     assert (gradients[2][1] == 0).all()
-    heads = bilexical.marginals(rules, lengths, allow_native).arcs
+    heads = marginals(rules, lengths, allow_native).arcs
     assert heads[0, 0, 2] == pytest.approx(1)
     assert (heads[1] == 0).all()
 
@@ -225,7 +226,7 @@ def test_gradcheck(allow_native):
 
 def test_no_gradient_is_computed_where_none_is_needed(allow_native):
     rules, lengths = batch("D-C", [5], 2, 2, 3, seed=19)
-    log_Z = bilexical.inside(rules, lengths, allow_native)
+    log_Z = inside(rules, lengths, allow_native)
     assert not log_Z.requires_grad
     torch.testing.assert_close(log_Z, by_definition(rules, lengths), **EXACT)
 
@@ -247,7 +248,7 @@ def test_runs_without_data():
     """On torch's device for shapes only, so nothing in it waits for a value: as a GPU needs it."""
     rules, lengths = batch("D-C", [5, 3], 2, 2, 3, seed=29)
     rules = BilexicalRules(*(factor.detach().to("meta").requires_grad_() for factor in rules))
-    log_Z = bilexical.inside(rules, lengths.to("meta"))
+    log_Z = inside(rules, lengths.to("meta"))
     log_Z.sum().backward()
     assert log_Z.shape == (2,)
     assert rules.logp_H_Aw.grad.shape == rules.logp_H_Aw.shape

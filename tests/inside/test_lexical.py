@@ -1,6 +1,7 @@
 """The NL-PCFG's inside algorithms and posteriors, and Eisner-Satta's inside algorithm, against the definition."""
 
 from collections.abc import Iterator
+from functools import partial
 from math import comb, log
 from unittest import mock
 
@@ -11,7 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nbl import native
-from nbl.inside import Marginals, eisner_satta, lexical, lexical_native, naive
+from nbl.families import inside as fast_inside
+from nbl.families import marginals as fast_marginals
+from nbl.inside import Marginals, eisner_satta, log_Z, naive
+from nbl.inside.lexical import caches
+from nbl.inside.lexical import native as lexical_native
 from nbl.rules import LexicalRules
 from nbl.testing import GRAMMARS, count_rules, detached, random_rules, single
 
@@ -19,11 +24,12 @@ LEXICAL = ("lexical", "compound-lexical")
 SHARED = ("logp_A_S", "parent_C")  # the factors without an axis of positions
 INSIDES = {
     "native": lambda rules, lengths: native_inside(rules, lengths),
-    "split-sum": lambda rules, lengths: lexical.inside(rules, lengths, allow_native=False),
-    "C1-1": lambda rules, lengths: lexical.inside(rules, lengths, cache="C1-1"),
-    "C1-2": lambda rules, lengths: lexical.inside(rules, lengths, cache="C1-2"),
+    "split-sum": partial(fast_inside, allow_native=False),
+    "C1-1": partial(log_Z, caches.C11),
+    "C1-2": partial(log_Z, caches.C12),
     "eisner-satta": lambda rules, lengths: eisner_satta.inside(rules.dense(), lengths),
 }
+TORCH = ("split-sum", "C1-1", "C1-2")
 
 
 def native_inside(rules: LexicalRules, lengths: Tensor) -> Tensor:
@@ -32,7 +38,7 @@ def native_inside(rules: LexicalRules, lengths: Tensor) -> Tensor:
         pytest.skip("no C++ compiler")
     native.free_scratch.clear()
     with mock.patch.object(lexical_native, "solve", wraps=lexical_native.solve) as solve:
-        log_prob = lexical.inside(rules, lengths)
+        log_prob = fast_inside(rules, lengths)
     solve.assert_called_once()
     return log_prob
 
@@ -138,11 +144,11 @@ def native_marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False)
     if native.load("lexical", rules.logp_A_S.dtype) is None:
         pytest.skip("no C++ compiler")
     native.free_scratch.clear()
-    return lexical.marginals(rules, lengths, legacy)
+    return fast_marginals(rules, lengths, legacy=legacy)
 
 
 def torch_marginals(rules: LexicalRules, lengths: Tensor, legacy: bool = False) -> Marginals:
-    return lexical.marginals(rules, lengths, legacy, allow_native=False)
+    return fast_marginals(rules, lengths, allow_native=False, legacy=legacy)
 
 
 every_marginals = pytest.mark.parametrize("marginals", [native_marginals, torch_marginals], ids=["native", "torch"])
@@ -260,7 +266,7 @@ def test_impossible_rules_leave_clean_gradients(inside):
     torch.testing.assert_close(uses.logp_BD_Aw.sum((1, 2, 3, 4)), lengths - 1.0, check_dtype=False)
 
 
-@pytest.mark.parametrize("name", ["native", *lexical.CACHES])
+@pytest.mark.parametrize("name", ["native", *TORCH])
 def test_impossible_sentence(name):
     rules = random_rules("lexical", b=2, l=4, NT=2, PT=2, H=1, seed=8)
     rules.logp_w_X[0, 1] = -torch.inf
@@ -352,20 +358,14 @@ def test_gradients_of_rules_that_overflow_on_the_way_are_right(name):
     assert_all_close(found, expected, 1e-3)
 
 
-@pytest.mark.parametrize("cache", lexical.CACHES)
-def test_runs_on_the_meta_device(cache):
+@pytest.mark.parametrize("name", TORCH)
+def test_runs_on_the_meta_device(name):
     rules = random_rules("lexical", b=2, l=6, NT=2, PT=3, H=1, seed=0)
     meta = LexicalRules(*(x.to("meta").requires_grad_() for x in rules))
-    log_prob = lexical.inside(meta, torch.tensor([6, 4], device="meta"), cache)
+    log_prob = INSIDES[name](meta, torch.tensor([6, 4], device="meta"))
     assert log_prob.shape == (2,)
     for gradient, factor in zip(torch.autograd.grad(log_prob.sum(), list(meta)), meta, strict=True):
         assert gradient.shape == factor.shape
-
-
-def test_unknown_cache_is_refused():
-    rules = random_rules("lexical", b=1, l=2, NT=1, PT=1, H=1, seed=0)
-    with pytest.raises(ValueError, match="C1-3"):
-        lexical.inside(rules, torch.tensor([2]), cache="C1-3")
 
 
 def test_threads_and_scratch_memory_do_not_change_the_result():
@@ -376,7 +376,7 @@ def test_threads_and_scratch_memory_do_not_change_the_result():
     try:
         for threads in (1, 2, 2):  # the last with the memory that the others left behind
             torch.set_num_threads(threads)
-            results.append(value_and_gradients(lexical.inside, rules, lengths))
+            results.append(value_and_gradients(fast_inside, rules, lengths))
     finally:
         torch.set_num_threads(before)
     for result in results[1:]:

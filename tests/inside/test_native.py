@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -13,8 +14,8 @@ import pytest
 import torch
 
 from nbl import native
-from nbl.families import decode
-from nbl.inside import bilexical, lexical, naive
+from nbl.families import decode, inside
+from nbl.inside import naive
 from nbl.testing import random_rules, single
 
 
@@ -22,6 +23,7 @@ class Problem(ctypes.Structure):
     _fields_ = [("length", ctypes.c_int64), ("l", ctypes.c_int64), ("scratch", ctypes.c_void_p)]
 
 
+HEADERS = {"bilexical": [native.FOLDER / "chart.h"], "lexical": [native.FOLDER / "heads.h"]}  # that have structs
 ANSWER = 'extern "C" int answer() { return %s; }\n'
 
 
@@ -30,7 +32,7 @@ def cache(tmp_path, monkeypatch):
     """An empty cache folder, and no memory of libraries loaded or refused before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NBL_NATIVE", raising=False)
-    monkeypatch.setattr(native, "_told", threading.Lock())
+    monkeypatch.setattr(native, "_warned", threading.Lock())
     native.library.cache_clear()
     native.load.cache_clear()
     yield tmp_path / "cache" / "nbl"
@@ -69,6 +71,19 @@ def test_every_kernel_compiles(name):
     """Otherwise torch would do its work, and its tests would be skipped."""
     for dtype in native.TYPES:
         assert native.load(name, dtype) is not None
+
+
+@pytest.mark.parametrize("library", sorted(native.STRUCTURES))
+def test_structs_have_the_same_fields_in_the_same_order_in_both_languages(library):
+    """Python passes a struct by position; that sizes are equal is checked when the library is loaded."""
+    text = "".join(path.read_text() for path in (native.FOLDER / f"{library}.cpp", *HEADERS.get(library, ())))
+    text = re.sub(r"//.*", "", text)
+    assert native.STRUCTURES[library]
+    for struct in native.STRUCTURES[library]:
+        [body] = re.findall(rf"struct {struct.__name__} {{(.*?)}};", text, re.DOTALL)
+        declarations = [re.sub(r"^(const )?\w+[ *]", "", line.strip()) for line in body.split(";") if line.strip()]
+        fields = [name.strip(" *") for declaration in declarations for name in declaration.split(",")]
+        assert fields == [name for name, _ in struct._fields_]
 
 
 @pytest.mark.usefixtures("compiler")
@@ -150,9 +165,9 @@ def test_without_a_compiler_torch_does_the_work_and_says_so_once(cache, monkeypa
 
     def use_all_kernels():
         decode(rules, lengths, "cyk")
-        lexical.inside(random_rules("lexical", 1, 4, 2, 2, 1, seed=0), lengths)
-        bilexical.inside(single(rules), lengths)
-        return bilexical.inside(rules, lengths)
+        inside(random_rules("lexical", 1, 4, 2, 2, 1, seed=0), lengths)
+        inside(single(rules), lengths)
+        return inside(rules, lengths)
 
     with pytest.warns(UserWarning, match=f"no native kernels .*{reason}") as notices:
         found = use_all_kernels()

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from nbl import native
 from nbl.decode.cyk_pcfg import cyk
-from nbl.inside import naive, pcfg, rank
+from nbl.families import inside, marginals
+from nbl.inside import naive
 from nbl.rules import LEFT, RIGHT, DenseRules, PCFGRules, RankRules
 from nbl.testing import count_rules, detached, random_rules, single
 
-GRAMMARS = {"pcfg": pcfg, "compound-pcfg": pcfg, "rank": rank}
+GRAMMARS = ("pcfg", "compound-pcfg", "rank")
 each_grammar = pytest.mark.parametrize("grammar", GRAMMARS)
 
 
@@ -78,7 +79,7 @@ def test_values_and_gradients_equal_the_naive_recursion(allow_native, grammar, d
     upstream = torch.tensor(draw(st.lists(st.floats(-2, 2), min_size=b, max_size=b)), dtype=torch.float64)
     rules = detached(random_rules(grammar, b, int(lengths.max()), NT, PT, H, draw(st.integers(0, 999))))
     expected = naive.inside(heads_by_coin(rules), lengths)
-    found = GRAMMARS[grammar].inside(rules, lengths, allow_native)
+    found = inside(rules, lengths, allow_native)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
     for ours, theirs in zip(gradients(found, upstream, rules), gradients(expected, upstream, rules), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
@@ -91,7 +92,7 @@ def test_rules_of_one_count_trees(allow_native, grammar):
     rules = count_rules(random_rules(grammar, 5, 9, NT, PT, 4, seed=0))
     catalan = torch.tensor([math.comb(2 * n, n) // (n + 1) for n in (lengths - 1).tolist()])
     expected = catalan * NT ** (lengths - 1) * PT**lengths
-    torch.testing.assert_close(GRAMMARS[grammar].inside(rules, lengths, allow_native).exp(), expected.double())
+    torch.testing.assert_close(inside(rules, lengths, allow_native).exp(), expected.double())
 
 
 @each_grammar
@@ -99,7 +100,7 @@ def test_marginals_equal_enumeration(allow_native, grammar):
     l, NT, PT = 4, 2, 2
     rules = random_rules(grammar, 2, l, NT, PT, 3, seed=5)
     lengths = torch.tensor([l, l - 1])
-    found = GRAMMARS[grammar].marginals(rules, lengths, allow_native)
+    found = marginals(rules, lengths, allow_native)
     assert found.arcs is None
     for b, length in enumerate(lengths.tolist()):
         expected = torch.zeros(l + 1, l + 1, dtype=torch.float64)
@@ -116,10 +117,10 @@ def test_marginals_equal_enumeration(allow_native, grammar):
 def test_marginals_of_longer_sentences(allow_native, grammar):
     rules = random_rules(grammar, 3, 12, 3, 4, 5, seed=1)
     lengths = torch.tensor([12, 2, 9])
-    found = GRAMMARS[grammar].marginals(rules, lengths, allow_native)
+    found = marginals(rules, lengths, allow_native)
     torch.testing.assert_close(found.spans.sum((1, 2)), lengths.double() - 1)
     torch.testing.assert_close(found.spans[[0, 1, 2], 0, lengths], torch.ones(3, dtype=torch.float64))
-    torch.testing.assert_close(found.log_prob, GRAMMARS[grammar].inside(rules, lengths, allow_native))
+    torch.testing.assert_close(found.log_prob, inside(rules, lengths, allow_native))
     assert found.spans.tril(1).eq(0).all(), "only widths of two or more"
     assert found.spans[1, :, 3:].eq(0).all(), "nothing in the padding"
     assert found.spans[2, :, 10:].eq(0).all(), "nothing in the padding"
@@ -127,22 +128,22 @@ def test_marginals_of_longer_sentences(allow_native, grammar):
 
 @each_grammar
 def test_batch_and_padding_change_nothing(allow_native, grammar):
-    module, lengths = GRAMMARS[grammar], torch.tensor([7, 4, 2])
+    lengths = torch.tensor([7, 4, 2])
     rules = detached(random_rules(grammar, 3, 7, 3, 2, 4, seed=2))
     padding = torch.arange(7) >= lengths[:, None]
     rules.logp_w_T.data[padding] = 1e30
-    together = module.inside(rules, lengths, allow_native)
+    together = inside(rules, lengths, allow_native)
     (emission,) = torch.autograd.grad(together.sum(), [rules.logp_w_T])
     assert emission[padding].eq(0).all()
     torch.testing.assert_close(emission.sum((1, 2)), lengths.double())  # each word is emitted once
-    spans = module.marginals(rules, lengths, allow_native).spans
+    spans = marginals(rules, lengths, allow_native).spans
     for b, length in enumerate(lengths.tolist()):
         alone = rules._replace(logp_w_T=rules.logp_w_T[b : b + 1, :length])
         if grammar == "compound-pcfg":
             alone = alone._replace(logp_A_S=rules.logp_A_S[b : b + 1], logp_BC_A=rules.logp_BC_A[b : b + 1])
-        torch.testing.assert_close(module.inside(alone, lengths[b : b + 1], allow_native), together[b : b + 1])
+        torch.testing.assert_close(inside(alone, lengths[b : b + 1], allow_native), together[b : b + 1])
         torch.testing.assert_close(
-            module.marginals(alone, lengths[b : b + 1], allow_native).spans[0], spans[b, : length + 1, : length + 1]
+            marginals(alone, lengths[b : b + 1], allow_native).spans[0], spans[b, : length + 1, : length + 1]
         )
 
 
@@ -150,11 +151,11 @@ def test_batch_and_padding_change_nothing(allow_native, grammar):
 @pytest.mark.parametrize("scale", [2.0, 15.0])
 @pytest.mark.parametrize("l", [40, 120])
 def test_float32_follows_float64(allow_native, grammar, scale, l):
-    module, lengths = GRAMMARS[grammar], torch.tensor([l, l - 7])
+    lengths = torch.tensor([l, l - 7])
     rules = random_rules(grammar, 2, l, 4, 6, 8, seed=3, scale=scale)
     rough = detached(single(rules))
     exact = detached(type(rules)(*(factor.double() for factor in rough)))
-    found, expected = module.inside(rough, lengths, allow_native), module.inside(exact, lengths, allow_native)
+    found, expected = inside(rough, lengths, allow_native), inside(exact, lengths, allow_native)
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
     upstream = torch.tensor([1.0, 0.5])
     for ours, theirs in zip(
@@ -168,7 +169,7 @@ def test_one_tree_by_hand_far_beyond_the_range_of_floats(allow_native, dtype):
     l, logp_continue, logp_word = 150, -0.25, -80.0
     rules = right_branching(l, logp_continue, logp_word, dtype)
     by_hand = l * logp_word + (l - 2) * logp_continue + math.log1p(-math.exp(logp_continue))
-    found = pcfg.marginals(rules, torch.tensor([l]), allow_native)
+    found = marginals(rules, torch.tensor([l]), allow_native)
     assert found.log_prob.item() == pytest.approx(by_hand, rel=1e-6)
     expected = torch.zeros(l + 1, l + 1, dtype=dtype)
     expected[: l - 1, l] = 1
@@ -186,27 +187,27 @@ def test_impossible_sentences_and_cells_give_no_nan(allow_native, grammar):
     else:
         rules.logp_BC_A[:, :, :3] = -torch.inf  # the left child is a word: most cells are right-branching
         rules.logp_BC_A[:, 1] = -torch.inf
-    rules, module, lengths = detached(rules), GRAMMARS[grammar], torch.tensor([6, 6])
-    found = module.inside(rules, lengths, allow_native)
+    rules, lengths = detached(rules), torch.tensor([6, 6])
+    found = inside(rules, lengths, allow_native)
     assert found[0] == -torch.inf
     torch.testing.assert_close(found[1:], naive.inside(rules.dense(), lengths)[1:])
     for gradient in gradients(found, torch.ones(2, dtype=torch.float64), rules):
         assert gradient.isfinite().all()
-    log_prob = module.inside(rules, lengths, allow_native)
+    log_prob = inside(rules, lengths, allow_native)
     (emission,) = gradients(log_prob, torch.ones(2, dtype=torch.float64), [rules.logp_w_T])
     assert emission[0].eq(0).all()
     torch.testing.assert_close(emission[1].sum(1), torch.ones(6, dtype=torch.float64))
-    spans = module.marginals(rules, lengths, allow_native).spans
+    spans = marginals(rules, lengths, allow_native).spans
     assert spans[0].eq(0).all()
     torch.testing.assert_close(spans[1].sum(), torch.tensor(5.0, dtype=torch.float64))
 
 
-def solved(module, rules, lengths: Tensor, allow_native: bool) -> tuple[Tensor, ...]:
+def solved(rules, lengths: Tensor, allow_native: bool) -> tuple[Tensor, ...]:
     """log Z, its gradients with weights of both signs, posteriors of spans."""
     rules = detached(rules)
     weight = torch.linspace(-1, 2, len(lengths), dtype=rules.logp_w_T.dtype)
-    log_Z = module.inside(rules, lengths, allow_native)
-    return log_Z.detach(), *gradients(log_Z, weight, rules), module.marginals(rules, lengths, allow_native).spans
+    log_Z = inside(rules, lengths, allow_native)
+    return log_Z.detach(), *gradients(log_Z, weight, rules), marginals(rules, lengths, allow_native).spans
 
 
 ODD_SIZES = [
@@ -228,10 +229,10 @@ def test_the_kernels_are_the_torch_code(grammar, lengths, NT, PT, H, scale):
     """Sizes of less and of more than a cache line, groups of sentences, nearly deterministic rules."""
     rules = random_rules(grammar, len(lengths), max(lengths), NT, PT, H, seed=7, scale=scale)
     lengths = torch.tensor(lengths)
-    expected = solved(GRAMMARS[grammar], rules, lengths, allow_native=False)
-    for ours, theirs in zip(solved(GRAMMARS[grammar], rules, lengths, True), expected, strict=True):
+    expected = solved(rules, lengths, allow_native=False)
+    for ours, theirs in zip(solved(rules, lengths, True), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
-    rough = solved(GRAMMARS[grammar], single(rules), lengths, allow_native=True)
+    rough = solved(single(rules), lengths, allow_native=True)
     torch.testing.assert_close(rough[0].double(), expected[0], rtol=1e-5, atol=1e-5)
     for ours, theirs in zip(rough[1:], expected[1:], strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-3)
@@ -246,7 +247,7 @@ def test_results_do_not_depend_on_threads(grammar):
     try:
         for n in (1, 2, 5):
             torch.set_num_threads(n)
-            results.append(solved(GRAMMARS[grammar], rules, lengths, allow_native=True))
+            results.append(solved(rules, lengths, allow_native=True))
     finally:
         torch.set_num_threads(threads)
     for other in results[1:]:
@@ -257,7 +258,7 @@ def test_results_do_not_depend_on_threads(grammar):
 def test_backward_twice(allow_native, grammar):
     lengths = torch.tensor([5, 7])
     rules = detached(random_rules(grammar, 2, 7, 3, 2, 4, seed=9))
-    log_Z = GRAMMARS[grammar].inside(rules, lengths, allow_native)
+    log_Z = inside(rules, lengths, allow_native)
     once, again = (torch.autograd.grad(log_Z.sum(), rules, retain_graph=True) for _ in range(2))
     assert all(map(torch.equal, once, again))
 
@@ -267,7 +268,7 @@ def test_rules_that_are_not_numbers_are_noticed(allow_native, grammar):
     lengths = torch.tensor([5, 5])
     rules = random_rules(grammar, 2, 5, 3, 2, 4, seed=9)
     rules[1].fill_(torch.nan)
-    assert not GRAMMARS[grammar].inside(rules, lengths, allow_native).isfinite().any()
+    assert not inside(rules, lengths, allow_native).isfinite().any()
 
 
 @each_grammar
@@ -275,11 +276,11 @@ def test_shapes_alone_suffice(grammar):
     rules = random_rules(grammar, 2, 5, 2, 3, 4, seed=0)
     meta = detached(type(rules)(*(factor.to("meta") for factor in rules)))
     lengths = torch.full((2,), 5, device="meta")
-    log_prob = GRAMMARS[grammar].inside(meta, lengths)
+    log_prob = inside(meta, lengths)
     log_prob.sum().backward()
     assert log_prob.shape == (2,)
     assert all(factor.grad.shape == factor.shape for factor in meta)
-    assert GRAMMARS[grammar].marginals(meta, lengths).spans.shape == (2, 6, 6)
+    assert marginals(meta, lengths).spans.shape == (2, 6, 6)
 
 
 def labelled_spans(tree: naive.Node) -> set[tuple[int, int, int]]:
@@ -370,5 +371,4 @@ def test_cyk_of_an_impossible_sentence_is_some_tree(grammar):
 @pytest.mark.parametrize("grammar", ["pcfg", "compound-pcfg", "rank"])
 def test_lengths_may_have_any_strides(grammar):
     rules, lengths = random_rules(grammar, 3, 6, 3, 4, 5, seed=0), torch.tensor([[6, 2], [4, 3], [5, 2]])[:, 0]
-    inside = rank.inside if grammar == "rank" else pcfg.inside
     torch.testing.assert_close(inside(rules, lengths), naive.inside(rules.dense(), lengths), rtol=0, atol=1e-9)

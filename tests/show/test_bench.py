@@ -13,14 +13,14 @@ import torch
 from tiny_runs import call
 from torch.utils.flop_counter import FlopCounterMode
 
-from nbl import native
+from nbl import families, native
 from nbl.bench import against, decode, floor, inside, measure, step, summary
 from nbl.bench.inside import IMPLEMENTATIONS, Case, Implementation, check, chosen, feasible, measure_case
 from nbl.bench.measure import PRODUCTS, interleaved, peak_memory
 from nbl.commands.bench import MEASUREMENTS, _cases, _csv
 from nbl.errors import UserError
 from nbl.families import decode as right_decode
-from nbl.inside import bilexical
+from nbl.families import inside as right_inside
 from nbl.models import build
 
 
@@ -32,10 +32,10 @@ def test_every_implementation_passes_the_check(implementation):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda rules, lengths: bilexical.inside(rules, lengths) + 1e-6,
-        lambda rules, lengths: bilexical.inside(rules, lengths) + _twist(rules),
-        lambda rules, lengths: bilexical.inside(rules, lengths) + 1e-6 * (lengths > 5),
-        lambda rules, lengths: bilexical.inside(rules, lengths) + 0.1 * (lengths > 7),
+        lambda rules, lengths: right_inside(rules, lengths) + 1e-6,
+        lambda rules, lengths: right_inside(rules, lengths) + _twist(rules),
+        lambda rules, lengths: right_inside(rules, lengths) + 1e-6 * (lengths > 5),
+        lambda rules, lengths: right_inside(rules, lengths) + 0.1 * (lengths > 7),
     ],
     ids=["value", "gradient", "of more words", "of many words"],
 )
@@ -53,7 +53,7 @@ def test_without_a_kernel_nothing_is_called_native(monkeypatch):
 
 def test_single_precision_is_checked_too():
     def wrong(rules, lengths):
-        log_p = bilexical.inside(rules, lengths)
+        log_p = right_inside(rules, lengths)
         return log_p if log_p.dtype == torch.float64 else log_p * 1.01
 
     with pytest.raises(UserError, match="wrong differs"):
@@ -175,13 +175,13 @@ def test_a_step_that_is_not_that_of_training_is_not_timed(name, wrong, monkeypat
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-6), (torch.float32, 0.1)])
 def test_a_step_with_a_wrong_inside_algorithm_is_not_timed(dtype, error, monkeypatch):
-    right = bilexical.inside
+    right = families.log_Z
 
-    def wrong(rules, lengths):
-        log_p = right(rules, lengths)
+    def wrong(implementation, rules, lengths):
+        log_p = right(implementation, rules, lengths)
         return log_p + error if log_p.dtype == dtype else log_p
 
-    monkeypatch.setattr(bilexical, "inside", wrong)
+    monkeypatch.setattr(families, "log_Z", wrong)
     with pytest.raises(UserError, match="NBL-PCFG differs from the naive inside algorithm"):
         next(MEASUREMENTS["step"](True, 1, 1))
 
@@ -380,9 +380,13 @@ def _without_root_word(rules, lengths, decoder):
     return right_decode(rules, lengths, decoder)
 
 
+def _legacy(rules, lengths, decoder):
+    return right_decode(rules, lengths, f"{decoder}-legacy")
+
+
 def _legacy_cyk(rules, lengths, decoder):
     """The same, but the log-probability is that of the tree it takes."""
-    return right_decode(rules, lengths, decoder, legacy=decoder == "cyk")
+    return right_decode(rules, lengths, "cyk-legacy" if decoder == "cyk" else decoder)
 
 
 def _of_other_trees(wanted, rules, lengths, decoder):
@@ -411,7 +415,10 @@ def _wrong_for_more_words(rules, lengths, decoder):
         (_wrong_for_more_words, "MBR of TN-PCFG 250/500 differs from the naive recursion"),
         (_without_root_word, "CYK of NBL-PCFG 15/30 differs from the best of all trees"),
         (_legacy_cyk, "CYK of NL-PCFG 10/20 differs from the best of all trees"),
-        (partial(right_decode, legacy=True), "MBR of NL-PCFG 10/20 differs from the best of all trees"),
+        (
+            lambda r, n, decoder: right_decode(r, n, f"{decoder}-legacy"),
+            "MBR of NL-PCFG 10/20 differs from the best of all trees",
+        ),
         (partial(_of_other_trees, "mbr"), "MBR of N-PCFG 30/60 differs from the best of all trees"),
         (partial(_of_other_trees, "cyk"), "CYK of N-PCFG 30/60 differs from the best of all trees"),
         (_imprecise, "CYK of NBL-PCFG 15/30 differs from itself in float64"),

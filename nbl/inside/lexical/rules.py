@@ -1,33 +1,22 @@
-"""The rules of an NL-PCFG in the form its chart applies them (`nbl.inside.lexical`)."""
+"""From the rules of an NL-PCFG to the tables of its torch chart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nbl.inside.lexical import Tables
 from nbl.inside.spans import finite, mirrored
 from nbl.rules import LEFT, RIGHT, LexicalRules
 
 
-class ChartRules(NamedTuple):
-    """Rules as the chart applies them, D = LEFT and the mirrored D = RIGHT on the axis 2b."""
-
-    logp_A_S: Tensor  # [b, A]
-    logp_w_C: Tensor  # [2b, q, C]   nonterminals C
-    leaf: Tensor  # [2b, q, C]       p(w_q | C) / exp(log_leaf), preterminals C
-    log_leaf: Tensor  # [2b, q]
-    R: Tensor  # [p, 2b, A, B C]     p(B, C, D | A, w_p), nonterminals B and C
-    E: Tensor  # [p, 2b, q, A, B]    sum_C p(B, C, D | A, w_p) leaf[q, C], nonterminals B, preterminals C
-    T: Tensor  # [p, 2b, A, C]       sum_B p(B, C, D | A, w_p), preterminals B, all C
-
-
-def chart_rules(rules: LexicalRules, lengths: Tensor) -> ChartRules:
-    """Differentiable; gradients of the padding are 0."""
+def tables(rules: LexicalRules, lengths: Tensor) -> Tables:
+    """Differentiable by autograd; gradients of the padding are 0."""
     b, l, S = rules.logp_w_X.shape
     NT = rules.logp_A_S.shape[1]
     # Words and heads in the padding get probability 0, whatever the rules say there.
@@ -40,7 +29,7 @@ def chart_rules(rules: LexicalRules, lengths: Tensor) -> ChartRules:
     head = torch.cat([head[:, :, :, LEFT], head[:, :, :, RIGHT].flip(1)])
     word = torch.cat([rules.word_C[:, :, LEFT], rules.word_C[:, :, RIGHT].flip(1)])
     of_heads = _RulesOfHeads.apply(head, word, rules.parent_C, leaf)
-    return ChartRules(rules.logp_A_S.expand(b, NT), logp_w_C, leaf, log_leaf, *of_heads)
+    return Tables(rules.logp_A_S.expand(b, NT), logp_w_C, leaf, log_leaf, *of_heads)
 
 
 class _RulesOfHeads(torch.autograd.Function):
@@ -52,7 +41,7 @@ class _RulesOfHeads(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, head: Tensor, word: Tensor, parent: Tensor, leaf: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, head: Tensor, word: Tensor, parent: Tensor, leaf: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(head, word, parent, leaf)
         N, l, NT, S = head.shape
         R = head.new_empty(l, N, NT, NT, NT)
@@ -67,7 +56,7 @@ class _RulesOfHeads(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, d_R: Tensor, d_E: Tensor, d_T: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, d_R: Tensor, d_E: Tensor, d_T: Tensor) -> tuple[Tensor, ...]:
         head, word, parent, leaf = ctx.saved_tensors
         N, l, NT, _ = head.shape
         d_R, d_E = d_R.view(l, N, NT, NT, NT), d_E.flatten(3)
