@@ -140,7 +140,7 @@ def _selection(results: Results, curves: Sequence[Curve], agreements: Mapping[st
 
     Empty where no run has two seeds.
     """
-    from scipy.stats import kendalltau  # type: ignore[import-untyped]  # takes a second to import
+    from scipy.stats import kendalltau  # takes a second to import
 
     rows: list[Row] = []
     for name, experiment in results.plan.experiments.items():
