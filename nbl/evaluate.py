@@ -49,7 +49,7 @@ def write_metrics(run: RunFolder, sentences: Sequence[Sentence], split: str = "t
         "words": sum(map(len, sentences)),
         "conventions": CONVENTIONS,
         "decoders": {
-            decoder: scores(sentences, run.predictions(decoder, sentences, split), is_exact=not run.compound)
+            decoder: scores(sentences, run.predictions(decoder, sentences, split), is_exact=run.exact)
             for decoder in found
         },
     }

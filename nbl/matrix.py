@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from nbl.errors import UserError
 from nbl.files import read_text
-from nbl.settings import CORPORA, DECODERS, LEGACY, MODELS, SETTINGS, TRAINING, is_compound, with_PT
+from nbl.settings import CORPORA, DECODERS, LEGACY, MODELS, SETTINGS, TRAINING, is_exact, with_PT
 
 if TYPE_CHECKING:
     from nbl.run_folder import Config
@@ -50,9 +50,9 @@ class Experiment:
         return int(self.settings["NT"])
 
     @property
-    def compound(self) -> bool:
-        """Whether its perplexity is not exact."""
-        return is_compound(self.model, self.settings)
+    def exact(self) -> bool:
+        """Whether its perplexity is exact."""
+        return is_exact(self.model, self.settings)
 
     @property
     def assignments(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A trained grammar at work: the model of a run with its vocabulary, on a device, and its predictions."""
+"""A trained system at work: the model of a run with its vocabulary, on a device, and its predictions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from nbl.corpus.batches import sorted_batches, to_tensors
+from nbl.corpus.batches import in_batches
 from nbl.corpus.folder import Vocabulary
 from nbl.errors import UserError
 from nbl.models import load
@@ -35,7 +35,7 @@ class Trained:
 
 @contextmanager
 def open_run(folder: Path, device: str = "auto", corpus_dir: Path | None = None) -> Iterator[Trained]:
-    """The trained grammar of a run, ours until the end if on a GPU.
+    """The trained system of a run; on a GPU, its lock is held until the end.
 
     The vocabulary is the run's own `vocab.txt`, or that of the corpus it was trained on. It works with as
     many threads as the run was trained with, since results depend on them in the last digits.
@@ -48,34 +48,38 @@ def open_run(folder: Path, device: str = "auto", corpus_dir: Path | None = None)
 
 
 def log_probs(trained: Trained, sentences: Sequence[Sentence]) -> list[float]:
-    """log p of each sentence of two or more words, in their order; see `Grammar.log_likelihood`."""
+    """log p of each sentence of two or more words, in their order; see `System.objective`."""
     result = [0.0] * len(sentences)
-    for batch in sorted_batches([len(sentence) for sentence in sentences]):
-        words, lengths = to_tensors([sentences[k] for k in batch], trained.device)
+    for batch, words, lengths in in_batches(sentences, trained.device):
         with torch.no_grad():
-            values = trained.model.log_likelihood(words, lengths).tolist()
+            values = trained.model.objective(words, lengths).tolist()
         for k, value in zip(batch, values, strict=True):
             result[k] = _checked(value, sentences[k])
     return result
 
 
 def predict(
-    trained: Trained,
-    sentences: Sequence[Sentence],
-    decoder: str,
-    advance: Advance = lambda done: None,
+    trained: Trained, sentences: Sequence[Sentence], decoder: str, advance: Advance = lambda done: None
 ) -> list[Prediction]:
-    """Parse sentences of two or more words; predictions come in their order."""
+    """Parse sentences of two or more words.
+
+    Args:
+        trained: the system.
+        sentences: with word numbers in the system's vocabulary.
+        decoder: one of `nbl.settings.DECODERS`.
+        advance: is called after each batch.
+
+    Returns:
+        A prediction for each sentence, in their order.
+    """
     result: dict[int, Prediction] = {}
-    for batch in sorted_batches([len(sentence) for sentence in sentences]):
-        chosen = [sentences[k] for k in batch]
-        words, lengths = to_tensors(chosen, trained.device)
+    for batch, words, lengths in in_batches(sentences, trained.device):
         with torch.no_grad():
-            values = trained.model.log_likelihood(words, lengths).tolist()
+            values = trained.model.objective(words, lengths).tolist()
         parses = trained.model.parse(words, lengths, decoder)
-        for k, sentence, parse, value in zip(batch, chosen, parses, values, strict=True):
+        for k, parse, value in zip(batch, parses, values, strict=True):
+            sentence, log_prob = sentences[k], _checked(value, sentences[k])
             of_tree = _checked(parse.log_prob, sentence) if decoder.startswith("cyk") else None
-            log_prob = _checked(value, sentence)
             result[k] = Prediction(sentence.id, len(sentence), parse.spans, parse.heads, log_prob, of_tree)
         advance(len(batch))
     return [result[k] for k in range(len(sentences))]

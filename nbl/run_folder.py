@@ -22,7 +22,7 @@ from nbl.errors import UserError
 from nbl.files import mismatches, write_text
 from nbl.predictions import Prediction, predictions_path, read_predictions
 from nbl.sentence import Sentence
-from nbl.settings import MODELS, Training, is_compound, parse
+from nbl.settings import MODELS, Training, is_exact, parse
 
 if TYPE_CHECKING:
     from nbl.matrix import Experiment
@@ -126,9 +126,9 @@ class RunFolder:
         return self._parse("config.yaml", lambda text: list(yaml.load(text, yaml.CSafeLoader)["environments"]))
 
     @property
-    def compound(self) -> bool:
-        """Whether its log p is that of the words given z, less KL: not exact."""
-        return is_compound(self.config.model, self.config.hyperparameters)
+    def exact(self) -> bool:
+        """Whether its log p are exact."""
+        return is_exact(self.config.model, self.config.hyperparameters)
 
     @property
     def has_heads(self) -> bool:

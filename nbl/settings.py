@@ -47,7 +47,8 @@ class Model:
     """A model: `name` is its class in `nbl.models.<module>`, `settings` are its hyper-parameters with their defaults.
 
     PT is not among them: it is 2 NT unless given. `training` has what differs from `Training()`. `lexicalised` means
-    that its trees have heads, `compound` that its log p is always approximate. `released_NT` is the number of
+    that its trees have heads. `likelihood` is what its objective is for a sentence: the "exact" log p, an "approximate"
+    one, or "pseudo", no log p of the words at all. `released_NT` is the number of
     nonterminals in the release, with compound=true `released_NT_compound`; the paper itself gives NBL-PCFG's only.
     """
 
@@ -56,7 +57,7 @@ class Model:
     name: str
     settings: dict[str, Any]
     lexicalised: bool = False
-    compound: bool = False
+    likelihood: str = "exact"
     legacy: bool = False  # has the decoders of that name
     released_NT: int = 0
     released_NT_compound: int = 0
@@ -68,7 +69,7 @@ MODELS = {
     "npcfg": Model("N-PCFG", "pcfg", "NPCFG", {"NT": 30, "dim": 256}, released_NT=30),
     "cpcfg": Model(
         *("C-PCFG", "pcfg", "CPCFG", {"NT": 30, "dim": 256} | _Z),
-        compound=True,
+        likelihood="approximate",
         released_NT=30,
         training={"curriculum": 30},
     ),
@@ -162,9 +163,9 @@ def with_PT(settings: Mapping[str, Any]) -> dict[str, Any]:
     return ({"NT": settings["NT"], "PT": 2 * settings["NT"]} if "NT" in settings else {}) | dict(settings)
 
 
-def is_compound(model: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the log p of a model with these settings is approximate: that of the words given z, less KL."""
-    return MODELS[model].compound or bool(settings.get("compound"))
+def is_exact(model: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the objective of a model with these settings is the exact log p: with compound=true it is not."""
+    return MODELS[model].likelihood == "exact" and not settings.get("compound")
 
 
 def hyperparameters(model: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

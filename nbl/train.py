@@ -1,4 +1,4 @@
-"""Training: one loop for all models, which can be stopped at any moment and goes on where it was."""
+"""Training: one loop for all models, which can be stopped at any moment and resumed where it was."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from nbl import metrics
-from nbl.corpus.batches import shuffled_batches, sorted_batches, to_tensors
+from nbl.corpus.batches import in_batches, shuffled_batches, to_tensors
 from nbl.corpus.folder import Corpus
 from nbl.errors import UserError
 from nbl.optimiser import clipped_step
@@ -21,7 +20,6 @@ from nbl.process import Interrupted, Listener, listening, use_device
 from nbl.run import Run, is_finished, reopen
 from nbl.run_folder import Config, Row, RunFolder
 from nbl.seed import generator
-from nbl.sentence import Sentence
 
 LOOK_STEPS = 50  # steps between two looks at the losses, for which the host waits for the device
 SAVE_SECONDS = 300.0
@@ -30,13 +28,13 @@ DIVERGED = "try a lower learning rate (--set lr=...) and another --out"
 
 
 class Progress:
-    """What a run tells while it goes; this one keeps it to itself."""
+    """Progress callbacks; the default shows nothing."""
 
     def notice(self, text: str) -> None:
-        """Something to know."""
+        """A message for the user."""
 
     def begin_epoch(self, run: Run, steps: int) -> None:
-        """An epoch of so many steps begins, or goes on after `run.step` of them."""
+        """An epoch of so many steps begins, or resumes after `run.step` of them."""
 
     def advance(self, run: Run, loss: float, sentences_per_second: float) -> None:
         """`run.step` steps are done; mean loss and speed of the latest ones."""
@@ -58,11 +56,19 @@ def train(
     save_seconds: float = SAVE_SECONDS,
     keep_state: bool = False,
 ) -> list[Row]:
-    """Train a model, or go on with an interrupted run, until the run in folder `out` is finished.
+    """Train a model, or resume an interrupted run, until the run in folder `out` is finished.
 
-    `device` is auto, cpu, cuda or cuda:N. The state is saved after each epoch and every `save_seconds`.
-    With `keep_state` it is kept at the end as well, as `finished.pt`. Returns the rows of `history.csv`, at once if
-    the run was finished before.
+    Args:
+        config: all that decides the result.
+        corpus: what `config.corpus` identifies.
+        out: the run's folder.
+        device: auto, cpu, cuda or cuda:N.
+        progress: is called on the way.
+        save_seconds: the state is saved after each epoch and after so many seconds.
+        keep_state: keep the state at the end as well, as `finished.pt`.
+
+    Returns:
+        The rows of `history.csv`, at once if the run was finished before.
     """
     progress = progress or Progress()
     if is_finished(config, out):
@@ -108,7 +114,7 @@ def train_epoch(run: Run, corpus: Corpus, progress: Progress, signals: Listener,
     unseen: list[Tensor] = []  # for each step since the last look: sum of log p, norm of the gradient
     for batch in batches[run.step :]:
         words, lengths = to_tensors([corpus.train[k] for k in batch], run.device)
-        log_p = run.model.log_likelihood(words, lengths)
+        log_p = run.model.objective(words, lengths)
         run.optimiser.zero_grad()
         (-log_p.mean()).backward()
         norm = clipped_step(run.optimiser, training.clip)
@@ -147,7 +153,7 @@ def look(run: Run, unseen: list[Tensor], ids: list[list[str]]) -> float:
 
 
 def train_scores(run: Run, corpus: Corpus) -> Row:
-    """The first columns of the epoch's row: what training itself tells."""
+    """The first columns of the epoch's row: those of training itself."""
     lengths = _lengths(run.config, corpus, run.epoch)
     per_word = torch.tensor(-run.log_p / (sum(lengths) + len(lengths)), dtype=torch.float64)
     return {
@@ -169,12 +175,13 @@ def dev_scores(run: Run, corpus: Corpus, signals: Listener) -> Row:
     run.model.eval()
     log_p: list[float] = []
     lengths: list[int] = []
-    for batch in _equally_long(dev, signals):
+    for batch, words, l in in_batches(dev, run.device):
+        signals.check()
         with torch.no_grad():
-            log_p += run.model.log_likelihood(*to_tensors(batch, run.device)).tolist()
-        lengths += [len(sentence) for sentence in batch]
+            log_p += run.model.objective(words, l).tolist()
+        lengths += l.tolist()
         if not all(map(math.isfinite, log_p[-len(batch) :])):
-            ids = ", ".join(sentence.id for sentence in batch)
+            ids = ", ".join(dev[k].id for k in batch)
             raise UserError(f"epoch {run.epoch}: a log p is not finite in dev sentences {ids}; {DIVERGED}")
     if dev:
         row["dev_perplexity"] = metrics.perplexity(log_p, lengths)
@@ -185,24 +192,17 @@ def dev_scores(run: Run, corpus: Corpus, signals: Listener) -> Row:
         part, trees = "test", [sentence for sentence in corpus.test if sentence.spans and len(sentence) <= longest]
     trees = trees[:WATCHED_TREES]
     golds, predictions, lengths = [], [], []
-    for batch in _equally_long(trees, signals):
-        parses = run.model.parse(*to_tensors(batch, run.device), decoder="mbr")
-        predictions += [parse.spans for parse in parses]
-        golds += [sentence.spans or [] for sentence in batch]
-        lengths += [len(sentence) for sentence in batch]
+    for batch, words, l in in_batches(trees, run.device):
+        signals.check()
+        predictions += [parse.spans for parse in run.model.parse(words, l, decoder="mbr")]
+        golds += [trees[k].spans or [] for k in batch]
+        lengths += l.tolist()
     if trees:
         row[f"{part}_f1"] = round(100 * metrics.mean_sentence_f1(golds, predictions).value, 4)
     if any(length > 2 for length in lengths):  # else nothing branches
         left, right, _ = metrics.branching(predictions, lengths)
         row |= {"left_branching": round(100 * left, 4), "right_branching": round(100 * right, 4)}
     return row
-
-
-def _equally_long(sentences: list[Sentence], signals: Listener) -> Iterator[list[Sentence]]:
-    """Batches of sentences, the shortest first; a signal is heard between two."""
-    for batch in sorted_batches([len(sentence) for sentence in sentences]):
-        signals.check()
-        yield [sentences[k] for k in batch]
 
 
 def _lengths(config: Config, corpus: Corpus, epoch: int) -> list[int]:

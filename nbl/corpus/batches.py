@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -52,6 +52,12 @@ def to_tensors(sentences: Sequence[Sentence], device: torch.device) -> tuple[Ten
     words = torch.tensor([sentence.ids for sentence in sentences], pin_memory=pinned)
     lengths = torch.full(words.shape[:1], words.shape[1], pin_memory=pinned)
     return words.to(device, non_blocking=True), lengths.to(device, non_blocking=True)
+
+
+def in_batches(sentences: Sequence[Sentence], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """The batches of `sorted_batches`: positions of the sentences, words [b, l] and lengths [b]."""
+    for batch in sorted_batches([len(sentence) for sentence in sentences]):
+        yield batch, *to_tensors([sentences[k] for k in batch], device)
 
 
 def _by_length(positions: Iterable[int], lengths: Sequence[int]) -> Iterable[list[int]]:

@@ -1,4 +1,4 @@
-"""What every grammar can do: give its rules for a sentence, the sentence's log-likelihood, and parses."""
+"""What every system can do: give its objective for training, and parse. A grammar has rules and a log-likelihood."""
 
 from __future__ import annotations
 
@@ -12,15 +12,34 @@ from nbl.models.layers import LSTM, table
 from nbl.rules import Rules
 
 
-class Grammar(nn.Module):
-    """Words in, rules out. `words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any
-    of them; `lengths` a LongTensor [b], 2 <= length <= l.
+class System(nn.Module):
+    """Anything that can be trained and that parses. `words` is a LongTensor [b, l] of vocabulary numbers,
+    right-padded with any of them; `lengths` a LongTensor [b], 2 <= length <= l.
 
     `generator` draws what is random in training (torch's global generator if None); it lives on the
     device of the words.
     """
 
     generator: torch.Generator | None = None
+
+    def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """What training maximises for each sentence, [b], differentiable.
+
+        `likelihood` in `nbl.settings.MODELS` says whether it is a log-probability of the sentence.
+        """
+        raise NotImplementedError
+
+    def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr") -> list[Parse]:
+        """One tree for each sentence; `decoder` as in `nbl.families.decode`."""
+        raise NotImplementedError
+
+
+class Grammar(System):
+    """Words in, rules out."""
+
+    def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """The log-likelihood."""
+        return self.log_likelihood(words, lengths)
 
     def rules(self, words: Tensor, lengths: Tensor | None = None) -> Rules:
         """Log-probabilities of the rules for these sentences; without lengths, all have l words."""
@@ -31,7 +50,6 @@ class Grammar(nn.Module):
         return inside(self.rules(words, lengths), lengths)
 
     def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr") -> list[Parse]:
-        """One tree for each sentence; `decoder` as in `nbl.families.decode`."""
         with torch.no_grad():
             rules = self.rules(words, lengths)
         return decode(rules, lengths, decoder)

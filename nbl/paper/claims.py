@@ -270,7 +270,7 @@ def _side(results: Results, experiment: Experiment | None, decoder: str, metric:
 
 
 def _approximate(experiment: Experiment | None, metric: str | list[str]) -> bool:
-    return metric == "perplexity" and experiment is not None and experiment.compound
+    return metric == "perplexity" and experiment is not None and not experiment.exact
 
 
 def _title(role: str) -> str:

@@ -149,7 +149,7 @@ class _Comparison:
 
 
 def _approximate(part: Part, metric: str) -> bool:
-    return metric == "perplexity" and part.experiment is not None and part.experiment.compound
+    return metric == "perplexity" and part.experiment is not None and not part.experiment.exact
 
 
 def _form(results: Results) -> str:
@@ -191,7 +191,7 @@ def seeds(results: Results, agreements: dict[str, dict[int, float]]) -> str:
                 of_heads = metric in METRICS and METRICS[metric].of_heads
                 absent = "" if decoder not in experiment.decoders or (headless and of_heads) else MISSING
                 value = LATEX.number(of_seed[seed], 2) if seed in of_seed else absent
-                approximate = metric == "perplexity" and experiment.compound and seed in of_seed
+                approximate = metric == "perplexity" and not experiment.exact and seed in of_seed
                 row.append(LATEX.approximate(value) if approximate else value)
             rows.append(row)
         # the agreements of two seeds are of the same pair: no interval

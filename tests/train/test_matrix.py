@@ -93,7 +93,7 @@ def test_every_model_is_as_described():
         model = models.build(name, 9, NT=2, dim=4)
         rules = model.rules(torch.tensor([[1, 2, 3]]))
         assert kind.lexicalised == isinstance(rules, BilexicalRules | LexicalRules)
-        assert kind.compound == (name == "cpcfg")
+        assert kind.likelihood == ("approximate" if name == "cpcfg" else "exact")
         parameters = inspect.signature(type(model)).parameters.values()
         taken = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         assert [p.name for p in taken] == list(hyperparameters(name))
