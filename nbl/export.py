@@ -40,8 +40,12 @@ def export(
             if found != DONE:
                 left_out.append(f"{source}: {found}")
                 continue
+            paths = [predictions_path(source, decoder) for decoder in experiment.decoders]
+            if missing := [path.name for path in paths if not path.exists()]:
+                left_out.append(f"{source}: {', '.join(missing)} missing")
+                continue
             shutil.rmtree(target, ignore_errors=True)
-            for path in (predictions_path(source, decoder) for decoder in experiment.decoders):
+            for path in paths:
                 with replacing(target / f"{path.name}.gz") as temporary:
                     temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
             for name in SMALL:  # metrics.json last: without it, nobody takes the folder for a run's

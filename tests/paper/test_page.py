@@ -235,3 +235,13 @@ def test_an_export_takes_the_place_of_the_one_before(project):
     call("export")
     assert not (run / "predictions.old.jsonl.gz").exists()
     assert (Path("results/reference") / gone.relative_to("results") / "metrics.json").exists()
+
+
+def test_a_run_that_lacks_predictions_keeps_its_old_copy(project):
+    call("export")
+    copies = sorted(Path("results/reference").rglob("predictions.*.gz"))
+    run = Path("results", *copies[0].parts[2:-1])
+    (run / copies[0].name.removesuffix(".gz")).unlink()
+    code, _, err = call("export")
+    assert (code, sorted(Path("results/reference").rglob("predictions.*.gz"))) == (0, copies)
+    assert f"{run}: {copies[0].name.removesuffix('.gz')} missing" in err
