@@ -134,8 +134,9 @@ def _add_constituents(picture: Picture, nodes: list[Node], centres: list[float],
 def _add_arcs(picture: Picture, heads: list[int], centres: list[float], rooms: list[float]) -> None:
     """Arcs below the words; those at one word leave it side by side, the longest in the middle."""
     top = picture.height
-    arcs = [(min(p - 1, q), max(p - 1, q)) for q, p in enumerate(heads) if p]
-    ends: dict[tuple[int, int], list[float]] = {arc: [] for arc in arcs}
+    # left word, right word, dependent: two words may be the heads of each other
+    arcs = [(min(p - 1, q), max(p - 1, q), q) for q, p in enumerate(heads) if p]
+    ends: dict[tuple[int, int, int], list[float]] = {arc: [] for arc in arcs}
     root_x = centres[heads.index(0)]
     for q, (centre, room) in enumerate(zip(centres, rooms, strict=True)):
         to_left = sorted((arc for arc in arcs if arc[1] == q), key=lambda arc: q - arc[0])
@@ -148,13 +149,13 @@ def _add_arcs(picture: Picture, heads: list[int], centres: list[float], rooms: l
                 root_x = x
             else:
                 ends[arc].append(x)
-    depth: dict[tuple[int, int], int] = {}
-    for i, j in sorted(arcs, key=lambda arc: arc[1] - arc[0]):
-        depth[i, j] = 1 + max((d for (a, b), d in depth.items() if i <= a and b <= j), default=0)
-    for (i, j), xs in ends.items():
+    depth: dict[tuple[int, int, int], int] = {}
+    for i, j, q in sorted(arcs, key=lambda arc: arc[1] - arc[0]):
+        depth[i, j, q] = 1 + max((d for (a, b, _), d in depth.items() if i <= a and b <= j), default=0)
+    for (i, j, q), xs in ends.items():
         left, right = sorted(xs)
-        start, end = (left, right) if heads[j] == i + 1 else (right, left)  # from the head
-        low = top + ARC * depth[i, j] + ROUND
+        start, end = (left, right) if q == j else (right, left)  # from the head
+        low = top + ARC * depth[i, j, q] + ROUND
         points = [(start, top), (start, low), (end, low), (end, top)]
         picture.strokes.append(Stroke(points, BLUE, 1.3, radius=ROUND, arrow=True))
     root = heads.index(0)
