@@ -13,24 +13,25 @@ if TYPE_CHECKING:
 
     from nbl.corpus.folder import Corpus
     from nbl.grammar import TrainedGrammar
-    from nbl.models.base import Grammar
+    from nbl.models.base import System
 
 __all__ = ["build", "load", "read_corpus"]
 
 
-def build(name: str, vocab_size: int, **settings: Any) -> Grammar:
-    """Make a new grammar with random parameters, drawn from torch's global generator.
+def build(name: str, vocab_size: int, **settings: Any) -> System:
+    """Make a new model with random parameters, drawn from torch's global generator.
 
     Arguments:
-        name: "npcfg", "cpcfg", "tnpcfg", "nlpcfg" or "nblpcfg".
+        name: a grammar, "npcfg", "cpcfg", "tnpcfg", "nlpcfg" or "nblpcfg"; or "structformer".
         vocab_size: the number of words, `<unk>` included; words are numbered from 0.
         settings: hyper-parameters that differ from the released ones, such as NT (nonterminals; the
             number of preterminals PT is 2 NT unless given), dim, d_H (nblpcfg), rank (tnpcfg),
             binding (nblpcfg: what the head direction is bound to) and compound (nlpcfg).
 
     Returns:
-        A torch module with `log_likelihood(words, lengths)`, `parse(words, lengths, decoder)` and
-        `rules(words)`. `words` is a LongTensor [b, l] of word numbers, padded on the right;
+        A torch module with `objective(words, lengths)`, which training maximises, and
+        `parse(words, lengths, decoder)`. A grammar also has `log_likelihood(words, lengths)`, which is
+        its objective, and `rules(words)`. `words` is a LongTensor [b, l] of word numbers, padded on the right;
         `lengths` a LongTensor [b] of lengths from 2 to l.
 
     Raises:

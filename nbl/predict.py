@@ -14,7 +14,7 @@ from nbl.corpus.batches import in_batches
 from nbl.corpus.folder import Vocabulary
 from nbl.errors import UserError
 from nbl.models import load
-from nbl.models.base import Grammar
+from nbl.models.base import System
 from nbl.predictions import Prediction
 from nbl.process import use_device
 from nbl.run_folder import RunFolder
@@ -28,7 +28,7 @@ class Trained:
     """The model is in evaluation mode, on the device."""
 
     run: RunFolder
-    model: Grammar
+    model: System
     vocabulary: Vocabulary
     device: torch.device
 

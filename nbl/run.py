@@ -18,7 +18,7 @@ import torch
 from nbl.errors import UserError
 from nbl.files import replacing
 from nbl.models import build, read_checkpoint
-from nbl.optimiser import Adam
+from nbl.optimiser import Adam, halvings
 from nbl.process import environment
 from nbl.run_folder import COLUMNS, Config, OtherPlace, Row, RunFolder, write_config, write_csv
 from nbl.seed import generator, stream
@@ -37,7 +37,7 @@ class Run:
             model = build(config.model, config.vocab_size, **config.hyperparameters)
         self.model = model.to(device)
         self.z = self.model.generator = generator(config.seed, "z", device)
-        self.optimiser = Adam(self.model, config.training.lr)
+        self.optimiser = Adam(self.model, config.training.lr, self.model.betas)
         self.history: list[Row] = []
         self.best: dict[str, Any] | None = None  # the contents of checkpoint.pt
         # of the epoch under way: batches done, the sum of their sentences' log p, time they took
@@ -75,6 +75,14 @@ class Run:
         training, done = self.config.training, len(self.history)
         impatient = self.best is not None and done - self.best["epoch"] >= training.patience
         return done >= training.epochs or impatient
+
+    def begin_epoch(self) -> None:
+        """Set the learning rate of the epoch under way, if the model has it halved."""
+        if self.model.halved_after:
+            perplexities = [row["dev_perplexity"] for row in self.history]
+            lr = self.config.training.lr * 0.5 ** halvings(perplexities, self.model.halved_after)
+            for group in self.optimiser.param_groups:
+                group["lr"] = lr
 
     def end_epoch(self, row: Row) -> None:
         """Record an epoch; keep its model if it is the best so far (the last one where there is no dev)."""

@@ -48,7 +48,7 @@ class Model:
 
     PT is not among them: it is 2 NT unless given. `training` has what differs from `Training()`. `lexicalised` means
     that its trees have heads. `likelihood` is what its objective is for a sentence: the "exact" log p, an "approximate"
-    one, or "pseudo", no log p of the words at all. `released_NT` is the number of
+    one, or "pseudo", no log p of the words at all; then it is not a grammar. `released_NT` is the number of
     nonterminals in the release, with compound=true `released_NT_compound`; the paper itself gives NBL-PCFG's only.
     """
 
@@ -62,6 +62,11 @@ class Model:
     released_NT: int = 0
     released_NT_compound: int = 0
     training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def grammar(self) -> bool:
+        """Whether it has rules; else it cannot be shown or sampled from, and has one way to parse."""
+        return self.likelihood != "pseudo"
 
 
 _Z = {"z_dim": 64, "h_dim": 512, "w_dim": 512}
@@ -87,6 +92,12 @@ MODELS = {
         lexicalised=True,
         released_NT=15,
         training={"batch_size": 8},
+    ),
+    "structformer": Model(
+        *("StructFormer", "structformer", "StructFormer", {"dim": 512, "layers": 8, "heads": 8, "convolutions": 3}),
+        lexicalised=True,
+        likelihood="pseudo",
+        training={"lr": 0.0003, "epochs": 100, "batch_size": 64, "patience": 10, "clip": 5.0},
     ),
 }
 
@@ -133,7 +144,8 @@ class Values:
 
 
 SIZE = Values()
-SETTINGS = dict.fromkeys(("NT", "PT", "d_H", "rank", "dim", "z_dim", "h_dim", "w_dim"), SIZE) | {
+SIZES = ("NT", "PT", "d_H", "rank", "dim", "z_dim", "h_dim", "w_dim", "layers", "heads", "convolutions")
+SETTINGS = dict.fromkeys(SIZES, SIZE) | {
     "binding": Values(choices=BINDINGS),
     "compound": Values(choices=(False, True)),
     "parameterisation": Values(choices=("released", "paper")),

@@ -102,6 +102,7 @@ def train(
 def train_epoch(run: Run, corpus: Corpus, progress: Progress, signals: Listener, save_seconds: float) -> None:
     """Train on the epoch under way: all of it, or the rest if the run was stopped within it."""
     training = run.config.training
+    run.begin_epoch()
     batches = shuffled_batches(
         [len(sentence) for sentence in corpus.train],
         training.batch_size,

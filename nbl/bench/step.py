@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -126,7 +126,7 @@ def _small(name: str, NT: int, largest: int) -> Grammar:
     settings = hyperparameters(kind) | given
     settings |= {key: min(value, largest) for key, value in settings.items() if type(value) is int}
     torch.manual_seed(0)
-    return build(kind, WORDS, **settings | {"NT": NT, "PT": NT + 1})
+    return cast(Grammar, build(kind, WORDS, **settings | {"NT": NT, "PT": NT + 1}))
 
 
 def _naive(rules: Rules, lengths: Tensor) -> Tensor:
@@ -187,4 +187,4 @@ def measure_steps(names: Sequence[str], threads: int, rounds: int, every: int = 
 def _step(name: str) -> Step:
     kind, given = MODELS[name]
     torch.manual_seed(0)
-    return Step(build(kind, VOCABULARY, **given))
+    return Step(cast(Grammar, build(kind, VOCABULARY, **given)))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def _answers() -> Iterator[Any]:
     @cache
     def model(kind: str, vocabulary: int, settings: str) -> Callable[..., object]:
         torch.manual_seed(0)
-        return step.Step(build(kind, vocabulary, **json.loads(settings)))
+        return step.Step(cast(Any, build(kind, vocabulary, **json.loads(settings))))
 
     def training(words: list[list[int]], *made_of: Any) -> Callable[[], object]:
         return partial(model(*made_of), torch.tensor(words))

@@ -164,7 +164,7 @@ Settings of the training:
 {_listed(TRAINING)}""",
         "nbl train --corpus-dir results/toy/corpus --model nblpcfg --seed 0 --out runs/nblpcfg/seed0",
         _folder("--corpus-dir", "corpus built by `nbl prepare`", required=True),
-        _choice("--model", list(MODELS), "grammar to train", required=True),
+        _choice("--model", list(MODELS), "model to train", required=True),
         _folder("--out", "folder of the run", required=True),
         _several("--set", "KEY=VALUE", "settings that differ from the model's defaults", dest="assignments"),
         _count("--seed", 0, 0, "seed of initial parameters, order and samples"),

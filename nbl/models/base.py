@@ -21,6 +21,9 @@ class System(nn.Module):
     """
 
     generator: torch.Generator | None = None
+    betas = (0.75, 0.999)  # of Adam
+    # The learning rate is halved after more epochs than this without a better dev perplexity; 0: never.
+    halved_after = 0
 
     def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
         """What training maximises for each sentence, [b], differentiable.

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from nbl.decode import Parse
 from nbl.errors import UserError
-from nbl.models.base import System, by_length
+from nbl.models.base import System
 from nbl.models.layers import Linear
 from nbl.native.networks import linear
 
@@ -54,7 +54,6 @@ class StructFormer(System):
     """
 
     betas = (0.9, 0.999)
-    is_log_probability = False
     halved_after = 2
 
     def __init__(self, vocab_size: int, *, dim: int, layers: int, heads: int, convolutions: int):
@@ -111,8 +110,10 @@ class StructFormer(System):
 
     def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr") -> list[Parse]:
         """One tree per sentence, and a head for each word: the highest word is the root, any other takes its most
-        probable parent. The arcs need not form a tree. There is one way to decode, whatever `decoder` is.
+        probable parent. The arcs need not form a tree. The only decoder is "mbr".
         """
+        if decoder != "mbr":
+            raise UserError(f"StructFormer cannot parse with {decoder}: its only decoder is mbr")
         parses: dict[int, Parse] = {}
         with torch.no_grad():
             for rows, l in by_length(lengths):
@@ -246,3 +247,8 @@ def spans(tau: list[float]) -> list[tuple[int, int]]:
             found.append((i, j))
             agenda += [(k, j), (i, k)]
     return found
+
+
+def by_length(lengths: Tensor) -> list[tuple[Tensor, int]]:
+    """The rows of a batch that have the same length, for each length: within them there is no padding."""
+    return [((lengths == l).nonzero().squeeze(1), l) for l in lengths.unique().tolist()]

@@ -241,6 +241,17 @@ def test_compound_perplexity_is_marked_and_unlexicalised_grammars_have_no_heads(
     assert evaluated(run, folder / "corpus")["decoders"]["mbr"]["perplexity_is_exact"] is True
 
 
+def test_structformer_has_one_way_to_parse(corpus, folder):
+    system = tiny_run(corpus, folder / "structformer", "structformer")
+    found = evaluated(system, folder / "corpus")["decoders"]
+    assert list(found) == ["mbr"]
+    assert found["mbr"]["perplexity_is_exact"] is False
+    assert {"trees", "heads"} <= set(found["mbr"])
+    for decoders in (["cyk"], ["mbr", "cyk"]):
+        code, _, err = call("evaluate", system, "--corpus-dir", folder / "corpus", "--decoder", *decoders)
+        assert (code, err) == (2, "nbl: structformer has one way to parse, stored as mbr: leave out --decoder\n")
+
+
 def test_corpus_without_trees(folder):
     plain = made_up(folder / "plain", gold=False)
     run = tiny_run(plain, folder / "plain run", "npcfg")

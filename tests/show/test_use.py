@@ -127,6 +127,21 @@ def test_grammar_without_heads(folder, corpus, text):
     assert "conllx is for heads, which npcfg does not have" in err
 
 
+def test_structformer_parses_but_has_no_rules(folder, corpus, text):
+    system = tiny_run(corpus, folder / "structformer", "structformer")
+    lines = len(text.read_text().splitlines())
+    assert len(call("parse", system, text)[1].splitlines()) == lines
+    for format in ("conllx", "json", "svg"):
+        code, out, _ = call("parse", system, text, "--format", format)
+        assert (code, bool(out)) == (0, True)
+    code, _, err = call("parse", system, text, "--decoder", "cyk")
+    assert (code, err.splitlines()[-1]) == (2, "nbl: StructFormer cannot parse with cyk: its only decoder is mbr")
+    for verb in ("show", "sample"):
+        code, out, err = call(verb, system)
+        assert (code, out) == (2, "")
+        assert err == "nbl: StructFormer is not a grammar: it has no rules to show or to sample from\n"
+
+
 def test_vocabulary_comes_from_the_run_or_its_corpus(run, folder, text, tmp_path):
     expected = lines_of("parse", run, text)
     moved = (run / "vocab.txt").rename(tmp_path / "vocab.txt")

@@ -21,6 +21,7 @@ SIZES = {
     "tnpcfg": ["NT=2", "rank=3", "dim=4"],
     "nlpcfg": ["NT=2", "dim=4"],
     "nblpcfg": ["NT=2", "d_H=4", "dim=6"],
+    "structformer": ["dim=4", "layers=2", "heads=2", "convolutions=1"],
 }
 
 

@@ -20,6 +20,7 @@ from nbl.corpus.sources import SOURCES
 from nbl.errors import UserError
 from nbl.files import set_aside
 from nbl.matrix import errors, experiment_name, experiments, read_params, source_files
+from nbl.models.base import Grammar
 from nbl.rules import BilexicalRules, LexicalRules
 from nbl.run_folder import Config, RunFolder, write_config, write_csv
 from nbl.settings import CORPORA, MODELS, SETTINGS, TRAINING, Model, Training, hyperparameters, parse
@@ -80,20 +81,33 @@ def test_a_new_model_needs_its_description_only(params, monkeypatch):
     toy["experiments"]["mine"] = {"model": "mine"}
     toy["tables"]["main"].append("mine")
     assert errors(params) == [
-        "corpora.toy.models.mine: 'mine' is not one of npcfg, cpcfg, tnpcfg, nlpcfg, nblpcfg",
+        "corpora.toy.models.mine: 'mine' is not one of npcfg, cpcfg, tnpcfg, nlpcfg, nblpcfg, structformer",
     ]
     monkeypatch.setitem(MODELS, "mine", Model("Mine", "mine", "Mine", {"NT": 30}))
     assert errors(params) == []
     assert names(params)[-1] == "mine"
 
 
+def test_a_model_that_is_not_a_grammar_has_one_decoder(params):
+    toy = params["corpora"]["toy"]
+    toy["models"]["structformer"] = {"dim": 16, "heads": 2}
+    toy["experiments"]["structformer"] = {"model": "structformer"}
+    toy["tables"]["main"].append("structformer")
+    assert errors(params) == []
+    assert experiments(params)[-1].decoders == ("mbr",)
+    assert not experiments(params)[-1].exact
+
+
 def test_every_model_is_as_described():
-    """Its class takes the settings; it is lexicalised if its rules are."""
+    """Its class takes the settings; it is lexicalised if its parses have heads and its rules, if any, are."""
     for name, kind in MODELS.items():
-        model = models.build(name, 9, NT=2, dim=4)
-        rules = model.rules(torch.tensor([[1, 2, 3]]))
-        assert kind.lexicalised == isinstance(rules, BilexicalRules | LexicalRules)
-        assert kind.likelihood == ("approximate" if name == "cpcfg" else "exact")
+        model = models.build(name, 9, **({"NT": 2} if kind.grammar else {}), dim=8)
+        words = torch.tensor([[1, 2, 3]])
+        assert kind.lexicalised == (model.parse(words, torch.tensor([3]))[0].heads is not None)
+        assert kind.grammar == isinstance(model, Grammar)
+        if isinstance(model, Grammar):
+            assert kind.lexicalised == isinstance(model.rules(words), BilexicalRules | LexicalRules)
+        assert kind.likelihood == {"cpcfg": "approximate", "structformer": "pseudo"}.get(name, "exact")
         parameters = inspect.signature(type(model)).parameters.values()
         taken = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         assert [p.name for p in taken] == list(hyperparameters(name))

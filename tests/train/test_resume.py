@@ -31,6 +31,7 @@ from nbl.train import Progress, train
         ("nblpcfg", TINY),
         ("cpcfg", ["NT=2", "dim=4", "z_dim=2", "h_dim=3", "w_dim=3", "epochs=2", "curriculum=5"]),
         ("nlpcfg", ["NT=1", "dim=4", "compound=true", "z_dim=2", "h_dim=3", "w_dim=3", "epochs=2"]),
+        ("structformer", ["dim=4", "layers=2", "heads=2", "convolutions=1", "epochs=2", "batch_size=4"]),
     ],
 )
 def test_resumed_within_an_epoch_is_bit_identical(corpus, tmp_path, monkeypatch, model, settings):

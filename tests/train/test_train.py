@@ -25,6 +25,7 @@ from nbl.commands.common import Progress
 from nbl.commands.training import Epochs
 from nbl.corpus.batches import shuffled_batches
 from nbl.decode import Parse
+from nbl.models.base import System
 from nbl.optimiser import clipped_step
 from nbl.run import Run
 from nbl.run_folder import RunFolder
@@ -109,6 +110,19 @@ def scripted(monkeypatch, perplexities):
             return -math.log(perplexities[self.epoch - 1]) * (lengths + 1)
 
     monkeypatch.setattr(nbl.run, "build", lambda name, vocab_size, **sizes: Scripted(vocab_size))
+
+
+@pytest.mark.parametrize(("halved_after", "rates"), [(0, [1, 1, 1, 1, 1]), (1, [1, 1, 1, 0.5, 0.5])])
+def test_learning_rate_is_halved_if_the_model_asks_for_it(corpus, tmp_path, monkeypatch, halved_after, rates):
+    class Rates(nbl.train.Progress):
+        def begin_epoch(self, run, steps):
+            found.extend(group["lr"] for group in run.optimiser.param_groups)
+
+    found = []
+    scripted(monkeypatch, [9.0, 9.5, 9.5, 9.5, 9.0])
+    monkeypatch.setattr(System, "halved_after", halved_after)
+    trained(corpus, tmp_path, "epochs=5", "lr=1.0", progress=Rates())
+    assert found == rates
 
 
 @pytest.mark.parametrize(
