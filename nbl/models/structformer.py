@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nbl.decode.parse import Parse
-from nbl.products import Linear, linear
+from nbl.decode import Parse
+from nbl.models.layers import Linear, linear
 
 MASKED = 0.3  # share of the words hidden in training
 FOLDS = 3  # in evaluation every third word is hidden at a time, so that each is predicted once
@@ -47,7 +47,14 @@ class StructFormer(nn.Module):
     generator: torch.Generator | None = None
 
     def __init__(
-        self, vocab_size: int, *, dim: int = 512, layers: int = 8, heads: int = 8, convolutions: int = 3, kernel: int = 9
+        self,
+        vocab_size: int,
+        *,
+        dim: int = 512,
+        layers: int = 8,
+        heads: int = 8,
+        convolutions: int = 3,
+        kernel: int = 9,
     ):
         super().__init__()
         self.mask = vocab_size  # the number of the mask symbol

@@ -55,9 +55,7 @@ def naive_edges(tau, delta, scale, i):
 
     zero = torch.zeros((), dtype=torch.float64)
     left = [least(range(a, i)) - (least(range(a - 1, i)) if a else zero) if a <= i else zero for a in range(l)]
-    right = [
-        least(range(i, c)) - (least(range(i, c + 1)) if c < l - 1 else zero) if c >= i else zero for c in range(l)
-    ]
+    right = [least(range(i, c)) - (least(range(i, c + 1)) if c < l - 1 else zero) if c >= i else zero for c in range(l)]
     return left, right
 
 
