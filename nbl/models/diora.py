@@ -215,8 +215,11 @@ class Chart:
         if not self.K:
             return x.flatten(), y.flatten()
         b, K, n = self.b, self.K, x.shape[1]
-        of_x, s_x = (tensors[k].view(-1, b * K, *tensors[k].shape[1:])[x.flatten()] for k in self.x[1:])
-        of_y, s_y = (tensors[k].view(-1, b * K, *tensors[k].shape[1:])[y.flatten()] for k in self.y[1:])
+        of_x, s_x, of_y, s_y = (
+            tensors[k].view(-1, b * K, *tensors[k].shape[1:]).index_select(0, spans.flatten())
+            for spans, of in ((x, self.x), (y, self.y))
+            for k in of[1:]
+        )
         # [spans, pairs, b, K of x, K of y]
         scores = of_x.view(-1, K, of_x.shape[-1]) @ of_y.view(-1, K, of_y.shape[-1]).transpose(1, 2)
         scores = scores + s_x.view(-1, K, 1) + s_y.view(-1, 1, K)
