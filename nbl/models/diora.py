@@ -1,16 +1,21 @@
 """S-DIORA (Drozdov et al. 2020): a recursive autoencoder over all binary trees, then over a beam of them.
 
-Every span has an inside vector, composed of those of its parts, and an outside vector, composed of those of its parent
-and its sibling. The outside vector of a word, which all other words have made, predicts it. DIORA (Drozdov et al.
-2019) averages over all splits of a span, weighted by their scores; S-DIORA keeps the best `beam` derivations of each
-span apart. The model is trained as DIORA for `soft_epochs` epochs, and then as S-DIORA. Evaluation is always S-DIORA's.
+Every span has an inside vector, composed of those of its parts, and an outside vector, composed of those of its
+parent and its sibling. A word's outside vector comes from all other words, and predicts it. DIORA
+(Drozdov et al. 2019) averages over all splits of a span, weighted by their scores; S-DIORA keeps the best `beam`
+derivations of each span. The model is trained as DIORA for `soft_epochs` epochs, then as S-DIORA. Evaluation is
+always that of S-DIORA.
 
-Published are vectors of ELMo as input and pre-training on NLI sentences, neither of which is used here: word vectors are
-learnt from the training text, and predicted by a softmax over the whole vocabulary in both phases.
+Four things differ from the published system. Word vectors are those of the training text, not ELMo's, and nothing
+is pre-trained on NLI. Both phases predict by a softmax over the whole vocabulary. Sibling and parent keep their order
+in both phases (the released code swaps them). Matrices start at N(0, 1/dim), not N(0, 1).
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,18 +33,23 @@ NEVER = -1e9  # the score of an entry of a beam that stands for no tree
 
 
 class SDIORA(nn.Module):
-    """`words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any of them; `lengths` a LongTensor [b]."""
+    """See `System` for its arguments; the word vectors are those of `read_text`, and stay as they are."""
 
     generator: torch.Generator | None = None
     soft = False  # whether training averages over splits
+    w_w: Tensor
 
     def __init__(self, vocab_size: int, *, dim: int = 400, beam: int = 3, soft_epochs: int = 5):
         super().__init__()
         self.beam, self.soft_epochs = beam, soft_epochs
-        self.w_w, self.p_w = table(vocab_size, dim), table(vocab_size, dim)
-        self.leaf = nn.Parameter(torch.randn(dim, dim) * dim**-0.5)
+        self.register_buffer("w_w", torch.randn(vocab_size, dim))
+        self.p_w, self.leaf = table(vocab_size, dim), matrix(dim)
         self.inside, self.outside = Composition(dim), Composition(dim)
         self.root = nn.Parameter(torch.randn(dim))
+
+    def read_text(self, sentences: Iterable[list[int]]) -> None:
+        """Take the word vectors from a training text, given as word numbers."""
+        self.w_w.copy_(word_vectors(sentences, *self.w_w.shape))
 
     def begin_epoch(self, epoch: int) -> None:
         """Choose the phase of training; epochs count from 1."""
@@ -48,8 +58,8 @@ class SDIORA(nn.Module):
     def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
         """The pseudo-log-likelihood of each sentence, [b]: the sum of log p(word | its outside vector).
 
-        When training the beam, less the words' number times the margin loss: by how much the score of the best tree fails to exceed
-        that of the second best by 1.
+        When the beam is trained, the margin loss is subtracted once per word: the amount by which the score of the
+        best tree fails to exceed that of the second best by 1.
         """
         total = self.w_w.new_zeros(len(words))
         for rows, l in by_length(lengths):
@@ -79,7 +89,7 @@ class SDIORA(nn.Module):
         return a, s, chart.chosen
 
     def outside_chart(self, a: Tensor, s: Tensor, words: Tensor, K: int) -> Tensor:
-        """The outside vectors of the words, those of the best entries, [l, b, dim], from the rows of the inside chart."""
+        """The words' outside vectors [l, b, dim], those of the best entries, from the rows of the inside chart."""
         b, l = words.shape
         root = unit(self.root).expand(1, b, -1)
         start = self.outside.rows(*beam_of(root, torch.zeros_like(root[..., 0]), K))[2:]
@@ -110,8 +120,8 @@ class Composition(nn.Module):
 
     def __init__(self, dim: int):
         super().__init__()
-        self.W_x, self.W_y, self.W, self.S = (nn.Parameter(torch.randn(dim, dim)) for _ in range(4))
-        self.B, self.C = (nn.Parameter(torch.randn(dim)) for _ in range(2))
+        self.W_x, self.W_y, self.W, self.S = (matrix(dim) for _ in range(4))
+        self.B, self.C = (nn.Parameter(torch.zeros(dim)) for _ in range(2))
 
     def as_x(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """x W_x and x S of vectors a."""
@@ -125,6 +135,30 @@ class Composition(nn.Module):
         """f and the score of pairs: x W_x, x S, score of x; y W_y, y, score of y."""
         hidden = (x[0] + y[0] + self.B).relu_()
         return (matmul(hidden, self.W) + self.C).relu_(), (x[1] * y[1]).sum(-1) + x[2] + y[2]
+
+
+def matrix(dim: int) -> nn.Parameter:
+    """N(0, 1/dim)."""
+    return nn.Parameter(torch.randn(dim, dim) * dim**-0.5)
+
+
+def word_vectors(sentences: Iterable[list[int]], vocab_size: int, dim: int) -> Tensor:
+    """Vectors [vocab_size, dim] of length √dim for words by their neighbours in a text.
+
+    The positive pointwise mutual information with the word before and the word after is factored by a truncated
+    singular value decomposition, which starts from torch's global generator.
+    """
+    pairs = [pair for sentence in sentences for pair in itertools.pairwise(sentence)]
+    first, second = torch.tensor(pairs or [(0, 0)]).T
+    sparse = partial(torch.sparse_coo_tensor, check_invariants=True)
+    # a row per word, a column per word before it and per word after it
+    places = torch.cat([torch.stack([second, first]), torch.stack([first, second + vocab_size])], 1)
+    counts = sparse(places, torch.ones(places.shape[1]), (vocab_size, 2 * vocab_size)).coalesce()
+    (row, column), n = counts.indices(), counts.values()
+    of_row, of_column = (torch.zeros(2 * vocab_size).index_add(0, side, n) for side in (row, column))
+    information = (n * n.sum() / (of_row[row] * of_column[column])).log().relu()
+    U, S, _ = torch.svd_lowrank(sparse(counts.indices(), information, counts.shape), min(dim, vocab_size), niter=6)
+    return F.pad(dim**0.5 * F.normalize(U * S.sqrt()), (0, dim - len(S)))
 
 
 def unit(x: Tensor) -> Tensor:
@@ -289,7 +323,7 @@ class _Fill(torch.autograd.Function):
 
 
 def tree(row: int, parts: list[list[int]], l: int, size: int) -> list[tuple[int, int, int | None]]:
-    """The spans of two or more words below a row of an inside chart, top down; `parts` are those of all rows but the words'."""
+    """The spans of two or more words below a row of an inside chart, top down; `parts` begins after the words."""
     spans = Spans(l)
     found: list[tuple[int, int, int | None]] = []
     agenda = [row]

@@ -5,8 +5,8 @@ for the constituent around it that no larger distance cuts, and its parent is th
 Both are soft, so the masked language model trains the parser: attention from word i reaches word h as far as
 h is the parent or a child of i.
 
-The released code takes the calibration margin (`Parser.calibrate`) over a batch; here each sentence has its own, so that no result
-depends on the other sentences of a batch. All words are predicted, `<unk>` included.
+The released code takes one calibration margin per batch (`calibrate`); here each sentence has its own, so that no
+result depends on the other sentences of a batch. All words are predicted, `<unk>` included.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def squash(x: Tensor) -> Tensor:
 
 
 def calibrate(tau: Tensor, delta: Tensor) -> Tensor:
-    """Lower all distances [b, l] of a sentence, until each constituent but the whole has one edge below its highest word.
+    """Lower a sentence's distances [b, l] until each constituent but the whole has an edge below its highest word.
 
     The constituent i..j is closed by min(τ_{i-1}, τ_j); the margin is the largest excess of that over its heights.
     """

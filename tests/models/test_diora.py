@@ -1,4 +1,4 @@
-"""S-DIORA against its definition, written with loops over spans and splits, and against all trees of short sentences."""
+"""S-DIORA against its definition, written with loops over spans and splits, and against all trees."""
 
 import itertools
 
@@ -11,7 +11,13 @@ from nbl.models.diora import SDIORA, Spans
 
 def tiny(seed: int = 0, beam: int = 3, dim: int = 6) -> SDIORA:
     torch.manual_seed(seed)
-    return SDIORA(7, dim=dim, beam=beam).double().eval()
+    model = SDIORA(7, dim=dim, beam=beam).double()
+    with torch.no_grad():  # scores that differ, and biases
+        for composition in (model.inside, model.outside):
+            composition.S.mul_(3)
+            for bias in (composition.B, composition.C):
+                bias.copy_(torch.randn(dim))
+    return model.eval()
 
 
 # ---------------------------------------------------------------- definitions
@@ -221,3 +227,31 @@ def test_phases_follow_the_epochs():
         model.begin_epoch(epoch)
         phases.append(model.soft)
     assert phases == [True, True, False]
+
+
+def test_word_vectors_are_those_of_the_neighbours():
+    """Words that occur in the same places have the same vector; the decomposition is that of a dense matrix."""
+    text = [[1, 2, 3], [1, 4, 3], [5, 2, 6], [5, 4, 6], [3, 1], [6, 5, 0]]
+    torch.manual_seed(0)
+    vectors = diora.word_vectors(text, 7, 9)
+    assert vectors.shape == (7, 9)
+    torch.testing.assert_close(vectors[2], vectors[4])
+    torch.testing.assert_close(vectors.norm(dim=1), torch.full((7,), 3.0))
+    counts = torch.zeros(7, 14)
+    for sentence in text:
+        for first, second in itertools.pairwise(sentence):
+            counts[second, first] += 1
+            counts[first, 7 + second] += 1
+    expected = counts.sum(1, keepdim=True) * counts.sum(0, keepdim=True) / counts.sum()
+    U, S, _ = torch.linalg.svd(torch.where(counts > 0, counts / expected, 1).log().relu(), full_matrices=False)
+    wanted = 3 * torch.nn.functional.normalize(U * S.sqrt())
+    torch.testing.assert_close(vectors @ vectors.T, wanted @ wanted.T, atol=1e-3, rtol=1e-3)
+
+
+def test_word_vectors_come_from_the_text_and_stay_with_the_model():
+    model = SDIORA(7, dim=4)
+    before = model.w_w.clone()
+    model.read_text([[1, 2, 3], [4, 5, 6, 0]])
+    assert not torch.equal(model.w_w, before)
+    assert torch.equal(model.state_dict()["w_w"], model.w_w)
+    assert "w_w" not in dict(model.named_parameters())
