@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
     from nbl.corpus.folder import Corpus
     from nbl.grammar import TrainedGrammar
-    from nbl.models.base import Grammar
+    from nbl.models.base import System
 
 __all__ = ["build", "load", "read_corpus"]
 
 
-def build(name: str, vocab_size: int, **settings: Any) -> Grammar:
+def build(name: str, vocab_size: int, **settings: Any) -> System:
     """Make a new grammar with random parameters, drawn from torch's global generator.
 
     Arguments:
-        name: "npcfg", "cpcfg", "tnpcfg", "nlpcfg" or "nblpcfg".
+        name: a grammar, "npcfg", "cpcfg", "tnpcfg", "nlpcfg" or "nblpcfg"; or "structformer" or "sdiora".
         vocab_size: the number of words, `<unk>` included; words are numbered from 0.
         settings: hyper-parameters that differ from the released ones, such as NT (nonterminals; the
             number of preterminals PT is 2 NT unless given), dim, d_H (nblpcfg), rank (tnpcfg),
             binding (nblpcfg: what the head direction is bound to) and compound (nlpcfg).
 
     Returns:
-        A torch module with `log_likelihood(words, lengths)`, `parse(words, lengths, decoder)` and
-        `rules(words)`. `words` is a LongTensor [b, l] of word numbers, padded on the right;
-        `lengths` a LongTensor [b] of lengths from 2 to l.
+        A torch module with `objective(words, lengths)`, `parse(words, lengths, decoder)` and, if it is a
+        grammar, `rules(words)`; the objective of a grammar is log p. `words` is a LongTensor [b, l] of
+        word numbers, padded on the right; `lengths` a LongTensor [b] of lengths from 2 to l.
 
     Raises:
         nbl.errors.UserError: for an unknown name or setting, or a value out of range.
@@ -40,7 +40,7 @@ def build(name: str, vocab_size: int, **settings: Any) -> Grammar:
         >>> import torch, nbl
         >>> grammar = nbl.build("nblpcfg", vocab_size=100, NT=3, d_H=4, dim=8)
         >>> words, lengths = torch.randint(100, (2, 5)), torch.tensor([5, 3])
-        >>> grammar.log_likelihood(words, lengths).shape
+        >>> grammar.objective(words, lengths).shape
         torch.Size([2])
         >>> [len(parse.spans) for parse in grammar.parse(words, lengths)]
         [4, 2]

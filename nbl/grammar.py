@@ -24,7 +24,7 @@ class TrainedGrammar(Trained):
     that the grammar does not know are parsed as `<unk>` and kept as written.
 
     Attributes:
-        model: the torch module, in evaluation mode, with `log_likelihood(words, lengths)`,
+        model: the torch module, in evaluation mode, with `objective(words, lengths)`,
             `parse(words, lengths)` and `rules(words)`.
         vocabulary: the words it knows; `vocabulary.ids(words)` gives their numbers.
         run: the folder it was loaded from, and its settings.

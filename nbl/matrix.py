@@ -206,6 +206,8 @@ def experiments(params: Params) -> list[Experiment]:
         if not tables or (params["experiments"] is not None and name not in params["experiments"]):
             continue
         asked = {decoder for table in tables for decoder in params["decoders"][table]}
+        if not MODELS[entry["model"]].grammar:
+            asked = {"mbr"}
         decoders = tuple(decoder for decoder in DECODERS if decoder in asked)
         result.append(Experiment(name, entry["model"], _settings(corpus, entry), seeds, decoders, tables))
     return result

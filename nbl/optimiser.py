@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import torch
 from torch import Tensor
+
+from nbl.models.base import System
 
 
 class Adam(torch.optim.Adam):
@@ -20,8 +23,23 @@ class Adam(torch.optim.Adam):
     add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 
-    def __init__(self, model: torch.nn.Module, lr: float):
-        super().__init__(model.parameters(), lr=lr, betas=(0.75, 0.999), fused=True)
+    def __init__(self, model: System, lr: float):
+        super().__init__(model.parameters(), lr=lr, betas=model.betas, fused=True)
+
+
+def halvings(perplexities: list[float | None], patience: int) -> int:
+    """How often the learning rate is halved: after more than `patience` epochs without a better perplexity.
+
+    >>> halvings([9.0, 8.0, 8.5, 8.5, 7.0, 7.0, 7.0], patience=1)
+    2
+    """
+    best, waited, count = math.inf, 0, 0
+    for perplexity in perplexities:
+        if perplexity is None or perplexity < best:
+            best, waited = best if perplexity is None else perplexity, 0
+        elif (waited := waited + 1) > patience:
+            waited, count = 0, count + 1
+    return count
 
 
 def clipped_step(optimiser: torch.optim.Optimizer, clip: float) -> Tensor:

@@ -14,7 +14,7 @@ from nbl.corpus.batches import sorted_batches, to_tensors
 from nbl.corpus.folder import Vocabulary
 from nbl.errors import UserError
 from nbl.models import load
-from nbl.models.base import Grammar
+from nbl.models.base import System
 from nbl.predictions import Prediction
 from nbl.process import use_device
 from nbl.run_folder import RunFolder
@@ -28,7 +28,7 @@ class Trained:
     """The model is in evaluation mode, on the device."""
 
     run: RunFolder
-    model: Grammar
+    model: System
     vocabulary: Vocabulary
     device: torch.device
 
@@ -48,12 +48,12 @@ def open_run(folder: Path, device: str = "auto", corpus_dir: Path | None = None)
 
 
 def log_probs(trained: Trained, sentences: Sequence[Sentence]) -> list[float]:
-    """log p of each sentence of two or more words, in their order; see `Grammar.log_likelihood`."""
+    """log p of each sentence of two or more words, in their order; see `System.objective`."""
     result = [0.0] * len(sentences)
     for batch in sorted_batches([len(sentence) for sentence in sentences]):
         words, lengths = to_tensors([sentences[k] for k in batch], trained.device)
         with torch.no_grad():
-            values = trained.model.log_likelihood(words, lengths).tolist()
+            values = trained.model.objective(words, lengths).tolist()
         for k, value in zip(batch, values, strict=True):
             result[k] = _checked(value, sentences[k])
     return result
@@ -71,7 +71,7 @@ def predict(
         chosen = [sentences[k] for k in batch]
         words, lengths = to_tensors(chosen, trained.device)
         with torch.no_grad():
-            values = trained.model.log_likelihood(words, lengths).tolist()
+            values = trained.model.objective(words, lengths).tolist()
         parses = trained.model.parse(words, lengths, decoder)
         for k, sentence, parse, value in zip(batch, chosen, parses, values, strict=True):
             of_tree = _checked(parse.log_prob, sentence) if decoder.startswith("cyk") else None

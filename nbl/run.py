@@ -18,7 +18,7 @@ import torch
 from nbl.errors import UserError
 from nbl.files import replacing
 from nbl.models import build, read_checkpoint
-from nbl.optimiser import Adam
+from nbl.optimiser import Adam, halvings
 from nbl.process import environment
 from nbl.run_folder import COLUMNS, Config, OtherPlace, Row, RunFolder, write_config, write_csv
 from nbl.seed import generator, stream
@@ -75,6 +75,23 @@ class Run:
         training, done = self.config.training, len(self.history)
         impatient = self.best is not None and done - self.best["epoch"] >= training.patience
         return done >= training.epochs or impatient
+
+    def begin(self, sentences: list[list[int]]) -> None:
+        """Show the training text to the model of a new run."""
+        if not self.history and not self.step:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(stream(self.config.seed, "text"))
+                self.model.read_text(sentences)
+
+    def begin_epoch(self) -> None:
+        """Prepare the model and the learning rate for the epoch under way."""
+        if self.model.begin_epoch(self.epoch):
+            self.best = None
+        if self.model.halved_after:
+            perplexities = [row["dev_perplexity"] for row in self.history]
+            lr = self.config.training.lr * 0.5 ** halvings(perplexities, self.model.halved_after)
+            for group in self.optimiser.param_groups:
+                group["lr"] = lr
 
     def end_epoch(self, row: Row) -> None:
         """Record an epoch; keep its model if it is the best so far (the last one where there is no dev)."""

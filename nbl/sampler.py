@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nbl.errors import UserError
 from nbl.formats import Tree, named
-from nbl.models.base import CompoundGrammar, Grammar
+from nbl.models.base import CompoundGrammar, System
 from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules
 from nbl.seed import generator
 from nbl.show import RulesOf, any_rules, grammar_at, of_all_words
@@ -22,7 +22,7 @@ NO_WORD = -1
 
 
 @torch.no_grad()
-def sample(model: Grammar, words: Sequence[str], n: int, max_length: int = 40, seed: int = 0) -> tuple[list[Tree], int]:
+def sample(model: System, words: Sequence[str], n: int, max_length: int = 40, seed: int = 0) -> tuple[list[Tree], int]:
     """n sentences of at most `max_length` words with their trees, and how many longer ones were rejected.
 
     `words` is the vocabulary. The distribution is that of the grammar given the length limit. A
@@ -50,7 +50,7 @@ def sample(model: Grammar, words: Sequence[str], n: int, max_length: int = 40, s
     return found, rejected
 
 
-def _derivations(model: Grammar, words: Sequence[str], random: torch.Generator) -> Iterator[Derivation]:
+def _derivations(model: System, words: Sequence[str], random: torch.Generator) -> Iterator[Derivation]:
     """One per tree."""
     if isinstance(model, CompoundGrammar) and model.z_dim:
         like = next(model.parameters())

@@ -58,6 +58,7 @@ class Model:
     lexicalised: bool = False
     compound: bool = False
     legacy: bool = False  # has the decoders of that name
+    grammar: bool = True  # else it has no rules, one way to parse, and pseudo-perplexities
     released_NT: int = 0
     released_NT_compound: int = 0
     training: dict[str, Any] = field(default_factory=dict)
@@ -86,6 +87,17 @@ MODELS = {
         lexicalised=True,
         released_NT=15,
         training={"batch_size": 8},
+    ),
+    "structformer": Model(
+        *("StructFormer", "structformer", "StructFormer", {"dim": 512, "layers": 8, "heads": 8, "convolutions": 3}),
+        lexicalised=True,
+        grammar=False,
+        training={"lr": 0.0003, "epochs": 100, "batch_size": 64, "patience": 10, "clip": 5.0},
+    ),
+    "sdiora": Model(
+        *("S-DIORA, WSJ text only", "diora", "SDIORA", {"dim": 400, "beam": 3, "soft_epochs": 6}),
+        grammar=False,
+        training={"lr": 0.002, "batch_size": 24, "max_length": 30, "patience": 10, "clip": 100.0},
     ),
 }
 
@@ -132,7 +144,9 @@ class Values:
 
 
 SIZE = Values()
-SETTINGS = dict.fromkeys(("NT", "PT", "d_H", "rank", "dim", "z_dim", "h_dim", "w_dim"), SIZE) | {
+SIZES = ("NT", "PT", "d_H", "rank", "dim", "z_dim", "h_dim", "w_dim", "layers", "heads", "convolutions", "beam")
+SETTINGS = dict.fromkeys(SIZES, SIZE) | {
+    "soft_epochs": Values(least=0),
     "binding": Values(choices=BINDINGS),
     "compound": Values(choices=(False, True)),
     "parameterisation": Values(choices=("released", "paper")),
@@ -163,8 +177,9 @@ def with_PT(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_compound(model: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the log p of a model with these settings is approximate: that of the words given z, less KL."""
-    return MODELS[model].compound or bool(settings.get("compound"))
+    """Whether the log p of a model with these settings is not exact: that of the words given z, less KL, or that of
+    each word given the others."""
+    return MODELS[model].compound or not MODELS[model].grammar or bool(settings.get("compound"))
 
 
 def hyperparameters(model: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nbl.corpus.folder import Vocabulary
-from nbl.models.base import CompoundGrammar, Grammar
+from nbl.models.base import CompoundGrammar, System
 from nbl.predictions import Prediction
 from nbl.rules import LEFT, BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules
 from nbl.sentence import Sentence, bare_label
@@ -27,7 +27,7 @@ NO_CONSTITUENT = "-"  # in place of a gold label: the span is not in the gold tr
 
 
 @torch.no_grad()
-def describe(model: Grammar, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
+def describe(model: System, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
     """The `top` rules of each nonterminal and words of each symbol (or H), with their probabilities.
 
     Symbols are NT0, NT1, ... and T0, T1, ...; a compound model is described at z = 0, the prior's mean.
@@ -138,7 +138,7 @@ def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def grammar_at(model: Grammar, z: Tensor | None = None) -> RulesOf:
+def grammar_at(model: System, z: Tensor | None = None) -> RulesOf:
     """The rules of a model for any words; a compound one's at z [1, z_dim], or 0, the prior's mean."""
     if not isinstance(model, CompoundGrammar):
         return model.rules

@@ -78,6 +78,7 @@ def train(
     reopen(out)
     with use_device(device, progress.notice) as chosen, listening() as signals:
         run = Run(config, out, chosen)
+        run.begin([sentence.ids for sentence in corpus.train])
         corpus.vocabulary.write(out / "vocab.txt")  # so that the run can parse text by itself
         try:
             while not run.over:
@@ -96,6 +97,7 @@ def train(
 def train_epoch(run: Run, corpus: Corpus, progress: Progress, signals: Listener, save_seconds: float) -> None:
     """Train on the epoch under way: all of it, or the rest if the run was stopped within it."""
     training = run.config.training
+    run.begin_epoch()
     batches = shuffled_batches(
         [len(sentence) for sentence in corpus.train],
         training.batch_size,
@@ -108,7 +110,7 @@ def train_epoch(run: Run, corpus: Corpus, progress: Progress, signals: Listener,
     unseen: list[Tensor] = []  # for each step since the last look: sum of log p, norm of the gradient
     for batch in batches[run.step :]:
         words, lengths = to_tensors([corpus.train[k] for k in batch], run.device)
-        log_p = run.model.log_likelihood(words, lengths)
+        log_p = run.model.objective(words, lengths)
         run.optimiser.zero_grad()
         (-log_p.mean()).backward()
         norm = clipped_step(run.optimiser, training.clip)
@@ -171,7 +173,7 @@ def dev_scores(run: Run, corpus: Corpus, signals: Listener) -> Row:
     lengths: list[int] = []
     for batch in _equally_long(dev, signals):
         with torch.no_grad():
-            log_p += run.model.log_likelihood(*to_tensors(batch, run.device)).tolist()
+            log_p += run.model.objective(*to_tensors(batch, run.device)).tolist()
         lengths += [len(sentence) for sentence in batch]
         if not all(map(math.isfinite, log_p[-len(batch) :])):
             ids = ", ".join(sentence.id for sentence in batch)

@@ -17,7 +17,7 @@ from functools import singledispatch
 
 from torch import Tensor
 
-from nbl.models.base import CompoundGrammar, Grammar
+from nbl.models.base import CompoundGrammar, System
 from nbl.models.nblpcfg import NBLPCFG
 from nbl.models.nlpcfg import NLPCFG
 from nbl.models.pcfg import NeuralPCFG
@@ -26,26 +26,26 @@ from nbl.models.tnpcfg import TNPCFG
 PASSES = 8
 
 
-def gigaflop(model: Grammar, batches: Sequence[Tensor]) -> float:
+def gigaflop(model: System, batches: Sequence[Tensor]) -> float:
     """Of a training step, mean over the batches [b, l]: a multiplication and an addition, three times."""
     products = sum(networks(model, words) + len(words) * chart(model, words.shape[1]) for words in batches)
     return 3 * 2 * products / len(batches) / 1e9
 
 
-def floor(model: Grammar, gigaflop: float, gflops: float, gigabytes: float) -> float:
+def floor(model: System, gigaflop: float, gflops: float, gigabytes: float) -> float:
     """Milliseconds of a step with that many operations, given the machine's rates per second."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return 1000 * gigaflop / gflops + PASSES * 4 * parameters / gigabytes / 1e6
 
 
 @singledispatch
-def networks(model: Grammar, words: Tensor) -> int:
+def networks(model: System, words: Tensor) -> int:
     """Multiplications with which the networks make the rules for words [b, l]."""
     raise NotImplementedError(f"the networks of {type(model).__name__}")
 
 
 @singledispatch
-def chart(model: Grammar, l: int) -> int:
+def chart(model: System, l: int) -> int:
     """Multiplications of the inside algorithm for one sentence of l words."""
     raise NotImplementedError(f"the chart of {type(model).__name__}")
 

@@ -31,7 +31,7 @@ from nbl.bench.measure import (
 from nbl.families import inside
 from nbl.inside import naive
 from nbl.models import build
-from nbl.models.base import CompoundGrammar, Grammar
+from nbl.models.base import CompoundGrammar, System
 from nbl.optimiser import Adam, clipped_step
 from nbl.rules import Rules
 from nbl.settings import Training, hyperparameters
@@ -55,7 +55,7 @@ def sentences(l: int, seed: int) -> Tensor:
 class Step:
     """A model in training; a call does one step on a batch and records the seconds of each part."""
 
-    def __init__(self, model: Grammar):
+    def __init__(self, model: System):
         self.model = model
         self.optimiser = Adam(model, Training().lr)
         self.seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)  # by part and length
@@ -112,15 +112,15 @@ def check(name: str) -> None:
         model = _small(name, NT=3, largest=5).to(dtype)
         step = Step(model)
         expected = _results(model, partial(step.log_likelihood, inside=_naive))
-        for found in (_results(model, model.log_likelihood), _results(model, step.log_likelihood)):
+        for found in (_results(model, model.objective), _results(model, step.log_likelihood)):
             require_agreement(f"the step of {name}", "the naive inside algorithm", expected, found, tolerance)
     timed = _small(name, NT=17, largest=120).eval()  # no sample of z, which depends on the precision
-    found = _results(timed, timed.log_likelihood)
+    found = _results(timed, timed.objective)
     double = timed.double()
-    require_agreement(f"the step of {name}", "itself in float64", _results(double, double.log_likelihood), found, 1e-3)
+    require_agreement(f"the step of {name}", "itself in float64", _results(double, double.objective), found, 1e-3)
 
 
-def _small(name: str, NT: int, largest: int) -> Grammar:
+def _small(name: str, NT: int, largest: int) -> System:
     """A model of this kind in which no size exceeds the largest."""
     kind, given = MODELS[name]
     settings = hyperparameters(kind) | given
@@ -133,7 +133,7 @@ def _naive(rules: Rules, lengths: Tensor) -> Tensor:
     return naive.inside(rules.dense(), lengths)
 
 
-def _results(model: Grammar, log_likelihood: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+def _results(model: System, log_likelihood: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
     """log p of two sentences, and the gradients of their sum."""
     torch.manual_seed(0)  # the same z each time
     words = torch.randint(WORDS, (len(CHECKED), max(CHECKED)))

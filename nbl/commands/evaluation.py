@@ -27,6 +27,8 @@ def evaluate(
     decoders = list(dict.fromkeys(decoders or ["mbr"]))
     if not described(folder.config.model).legacy and (legacy := [name for name in decoders if name.endswith(LEGACY)]):
         raise UserError(f"{legacy[0]} is for nlpcfg, not for {folder.config.model}: leave it out")
+    if not described(folder.config.model).grammar and decoders != ["mbr"]:
+        raise UserError(f"{folder.config.model} has one way to parse, stored as mbr: leave out --decoder")
     sentences = split_of(corpus_dir, split, folder)
     if not from_predictions:
         from nbl.predict import open_run, predict  # torch, which scoring does not need

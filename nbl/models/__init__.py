@@ -1,4 +1,4 @@
-"""The neural grammars: from words to rules.
+"""The models: neural grammars, and two systems that are not grammars.
 
 `build` makes one from its name and hyper-parameters, `load` brings back a trained one.
 """
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from nbl.errors import UserError
-from nbl.models.base import Grammar
+from nbl.models.base import System
 from nbl.run_folder import RunFolder
 from nbl.settings import MODELS, checked
 
 
-def build(name: str, vocab_size: int, **given: Any) -> Grammar:
+def build(name: str, vocab_size: int, **given: Any) -> System:
     """A new model with random parameters, drawn from torch's global generator.
 
     Args:
@@ -28,11 +28,11 @@ def build(name: str, vocab_size: int, **given: Any) -> Grammar:
     """
     settings = checked(name, vocab_size, given)
     model = MODELS[name]
-    found: type[Grammar] = getattr(import_module(f"nbl.models.{model.module}"), model.name)
+    found: type[System] = getattr(import_module(f"nbl.models.{model.module}"), model.name)
     return found(vocab_size, **settings)
 
 
-def load(run_directory: str | Path) -> Grammar:
+def load(run_directory: str | Path) -> System:
     """The trained model of a run, on the CPU and in evaluation mode.
 
     Args:

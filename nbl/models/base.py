@@ -1,30 +1,69 @@
-"""What every grammar can do: give its rules for a sentence, the sentence's log-likelihood, and parses."""
+"""What every model can do: score sentences and parse them. A grammar does both by its rules for a sentence."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nbl.decode import Parse
+from nbl.errors import UserError
 from nbl.families import decode, inside
 from nbl.models.layers import LSTM, table
 from nbl.rules import Rules
 
 
-class Grammar(nn.Module):
-    """Words in, rules out. `words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any
-    of them; `lengths` a LongTensor [b], 2 <= length <= l.
+class System(nn.Module):
+    """A model that can be trained on sentences and parses them, grammar or not.
 
-    `generator` draws what is random in training (torch's global generator if None); it lives on the
-    device of the words.
+    `words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any of them; `lengths` a
+    LongTensor [b], 2 <= length <= l. `generator` draws what is random in training (torch's global
+    generator if None); it lives on the device of the words.
     """
 
     generator: torch.Generator | None = None
+    betas = (0.75, 0.999)  # of Adam
+    # The learning rate is halved after more epochs than this without a better dev perplexity; 0: never.
+    halved_after = 0
+    # In evaluation, whether the objective is the log-probability of the sentence (or a bound). Else it is the sum of
+    # those of its words, each given the others, and its perplexity a pseudo-perplexity.
+    is_log_probability = True
+
+    def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """What training maximises, for each sentence, [b], differentiable."""
+        raise NotImplementedError
+
+    def parse(self, words: Tensor, lengths: Tensor, decoder: str = "mbr") -> list[Parse]:
+        """One tree for each sentence."""
+        raise NotImplementedError
 
     def rules(self, words: Tensor, lengths: Tensor | None = None) -> Rules:
         """Log-probabilities of the rules for these sentences; without lengths, all have l words."""
+        raise UserError(f"{type(self).__name__} is not a grammar: it has no rules to show or to sample from")
+
+    def read_text(self, sentences: Iterable[list[int]]) -> None:
+        """Called once, before training, with the word numbers of the training text."""
+
+    def begin_epoch(self, epoch: int) -> bool:
+        """Called before each epoch of training, which count from 1. True if models of earlier epochs do not count."""
+        return False
+
+
+def by_length(lengths: Tensor) -> list[tuple[Tensor, int]]:
+    """The rows of a batch that have the same length, for each length: within them there is no padding."""
+    return [((lengths == l).nonzero().squeeze(1), l) for l in lengths.unique().tolist()]
+
+
+class Grammar(System):
+    """Words in, rules out."""
+
+    def rules(self, words: Tensor, lengths: Tensor | None = None) -> Rules:
         raise NotImplementedError
+
+    def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
+        return self.log_likelihood(words, lengths)
 
     def log_likelihood(self, words: Tensor, lengths: Tensor) -> Tensor:
         """log p(w) of each sentence, [b], differentiable."""

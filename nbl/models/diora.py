@@ -24,22 +24,31 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nbl.decode import Parse
+from nbl.models.base import System, by_length
 from nbl.models.layers import table
-from nbl.models.structformer import by_length
 from nbl.native.networks import linear, matmul
 
 EVALUATION_BEAM = 2  # as published, if the beam is not smaller
 NEVER = -1e9  # the score of an entry of a beam that stands for no tree
 
 
-class SDIORA(nn.Module):
-    """See `System` for its arguments; the word vectors are those of `read_text`, and stay as they are."""
+class SDIORA(System):
+    """The word vectors are those of `read_text`, and stay as they are.
 
-    generator: torch.Generator | None = None
+    Args:
+        vocab_size: number of words in the vocabulary.
+        dim: size of all vectors.
+        beam: derivations kept of each span.
+        soft_epochs: epochs of training as DIORA; those after them are of S-DIORA.
+    """
+
+    betas = (0.9, 0.999)
+    is_log_probability = False
+
     soft = False  # whether training averages over splits
     w_w: Tensor
 
-    def __init__(self, vocab_size: int, *, dim: int = 400, beam: int = 3, soft_epochs: int = 5):
+    def __init__(self, vocab_size: int, *, dim: int, beam: int, soft_epochs: int):
         super().__init__()
         self.beam, self.soft_epochs = beam, soft_epochs
         self.register_buffer("w_w", torch.randn(vocab_size, dim))
@@ -51,9 +60,10 @@ class SDIORA(nn.Module):
         """Take the word vectors from a training text, given as word numbers."""
         self.w_w.copy_(word_vectors(sentences, *self.w_w.shape))
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Choose the phase of training; epochs count from 1."""
+    def begin_epoch(self, epoch: int) -> bool:
+        """Choose the phase of training. A model of the first phase is never kept."""
         self.soft = epoch <= self.soft_epochs
+        return epoch == self.soft_epochs + 1
 
     def objective(self, words: Tensor, lengths: Tensor) -> Tensor:
         """The pseudo-log-likelihood of each sentence, [b]: the sum of log p(word | its outside vector).

@@ -19,12 +19,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nbl.decode import Parse
-from nbl.models.layers import Linear, linear
+from nbl.errors import UserError
+from nbl.models.base import System, by_length
+from nbl.models.layers import Linear
+from nbl.native.networks import linear
 
 MASKED = 0.3  # share of the words hidden in training
 FOLDS = 3  # in evaluation every third word is hidden at a time, so that each is predicted once
 DROPPED = 26 / 256  # the published dropout is 0.1; multiples of 1/256 need one random byte each
 POSITIONS = 500
+KERNEL = 9  # words that a convolution sees
 FAR = 1e9  # the distance at the ends of a sentence
 
 Drop = Callable[[Tensor], Tensor]
@@ -38,29 +42,29 @@ class Structure(NamedTuple):
     D: Tensor  # [b, i, h]: probability that h is the parent of i, 0 for h = i
 
 
-class StructFormer(nn.Module):
-    """`words` is a LongTensor [b, l] of vocabulary numbers, right-padded with any of them; `lengths` a LongTensor [b].
+class StructFormer(System):
+    """`generator` draws what is random in training: the hidden words and dropout.
 
-    `generator` draws what is random in training: the hidden words and dropout.
+    Args:
+        vocab_size: number of words in the vocabulary.
+        dim: size of all vectors, a multiple of `heads`.
+        layers: of the encoder.
+        heads: of the attention in each layer.
+        convolutions: layers of the parser.
     """
 
-    generator: torch.Generator | None = None
+    betas = (0.9, 0.999)
+    is_log_probability = False
+    halved_after = 2
 
-    def __init__(
-        self,
-        vocab_size: int,
-        *,
-        dim: int = 512,
-        layers: int = 8,
-        heads: int = 8,
-        convolutions: int = 3,
-        kernel: int = 9,
-    ):
+    def __init__(self, vocab_size: int, *, dim: int, layers: int, heads: int, convolutions: int):
+        if dim % heads:
+            raise UserError(f"dim is {dim}, not a multiple of the {heads} heads")
         super().__init__()
         self.mask = vocab_size  # the number of the mask symbol
         self.w_w = nn.Parameter(torch.empty(vocab_size + 1, dim).uniform_(-0.1, 0.1))
         self.position = nn.Parameter(torch.empty(POSITIONS, dim).uniform_(-0.1, 0.1))
-        self.parser = Parser(dim, convolutions, kernel)
+        self.parser = Parser(dim, convolutions)
         self.layers = nn.ModuleList(Layer(dim, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
@@ -123,9 +127,9 @@ class StructFormer(nn.Module):
 class Parser(nn.Module):
     """Words in, soft structure out; it sees no positions and has no dropout."""
 
-    def __init__(self, dim: int, convolutions: int, kernel: int):
+    def __init__(self, dim: int, convolutions: int):
         super().__init__()
-        self.convolutions = nn.ModuleList(nn.Conv1d(dim, dim, kernel, padding=kernel // 2) for _ in range(convolutions))
+        self.convolutions = nn.ModuleList(nn.Conv1d(dim, dim, KERNEL, padding=KERNEL // 2) for _ in range(convolutions))
         self.height, self.height_out = Linear(dim, dim), nn.Linear(dim, 1)
         self.distance, self.distance_out = Linear(2 * dim, dim), nn.Linear(dim, 1)
         self.scale = nn.Parameter(torch.zeros(2))  # logarithms: of Δ - τ, of Δ
@@ -242,8 +246,3 @@ def spans(tau: list[float]) -> list[tuple[int, int]]:
             found.append((i, j))
             agenda += [(k, j), (i, k)]
     return found
-
-
-def by_length(lengths: Tensor) -> list[tuple[Tensor, int]]:
-    """The rows of a batch that have the same length, for each length: within them there is no padding."""
-    return [((lengths == l).nonzero().squeeze(1), l) for l in lengths.unique().tolist()]

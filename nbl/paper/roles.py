@@ -17,6 +17,8 @@ COMPOUND = "nlpcfg-compound"
 
 def _titles() -> Iterator[tuple[str, str]]:
     for name, model in settings.MODELS.items():
+        if not model.grammar:
+            continue
         yield name, model.title
         if name == "nlpcfg":
             yield COMPOUND, f"{model.title}, compound"

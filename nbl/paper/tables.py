@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+from nbl import settings
 from nbl.bench.summary import SHORTEST
 from nbl.paper.claims import RULE as CLAIM_RULE
 from nbl.paper.claims import Check, counts
@@ -58,9 +59,14 @@ def main_result(results: Results, paper: Published, write: Markdown, metrics: tu
         ours = results.trivial_f1(kind)
         f1 = (write.mean(ours), write.published(cell), compare.difference(ours, cell))
         rows.append([name, "", f1, *[("", "", "")] * (len(metrics) - 1)])
-    for run, name in (("s-diora", "S-DIORA"), ("structformer", "StructFormer")):
-        quoted = [write.published(paper.find("main_result", run, None, metric)) for metric in metrics]
-        rows.append([name, "", *(("", cell, "") for cell in quoted)])
+    for run, model, name in (("s-diora", "sdiora", "S-DIORA"), ("structformer", "structformer", "StructFormer")):
+        experiment = results.plan.experiments.get(model)
+        system: list[tuple[str, str, str]] = []
+        for metric in metrics:
+            cell, ours = paper.find("main_result", run, None, metric), results.summary(experiment, "mbr", metric)
+            mean = write.mean(ours) if ours.n else ""
+            system.append((mean, write.published(cell), compare.difference(ours, cell) if ours.n else ""))
+        rows.append([settings.MODELS[model].title if experiment else name, "", *system])
     caption = (
         "Sentence-level F1, unlabelled directed and undirected attachment score on the test part of "
         rf"\texttt{{{results.corpus}}}. $^\star$: CYK, $^\dagger$: MBR decoding. " + _form(results) + " "

@@ -11,7 +11,7 @@ from nbl.models.diora import SDIORA, Spans
 
 def tiny(seed: int = 0, beam: int = 3, dim: int = 6) -> SDIORA:
     torch.manual_seed(seed)
-    model = SDIORA(7, dim=dim, beam=beam).double()
+    model = SDIORA(7, dim=dim, beam=beam, soft_epochs=5).double()
     with torch.no_grad():  # scores that differ, and biases
         for composition in (model.inside, model.outside):
             composition.S.mul_(3)
@@ -221,12 +221,9 @@ def test_every_parameter_has_a_gradient(soft):
 
 
 def test_phases_follow_the_epochs():
-    model = SDIORA(7, dim=4, soft_epochs=2)
-    phases = []
-    for epoch in (1, 2, 3):
-        model.begin_epoch(epoch)
-        phases.append(model.soft)
-    assert phases == [True, True, False]
+    model = SDIORA(7, dim=4, beam=3, soft_epochs=2)
+    phases = [(model.begin_epoch(epoch), model.soft) for epoch in (1, 2, 3, 4)]
+    assert phases == [(False, True), (False, True), (True, False), (False, False)]
 
 
 def test_word_vectors_are_those_of_the_neighbours():
@@ -249,7 +246,7 @@ def test_word_vectors_are_those_of_the_neighbours():
 
 
 def test_word_vectors_come_from_the_text_and_stay_with_the_model():
-    model = SDIORA(7, dim=4)
+    model = SDIORA(7, dim=4, beam=3, soft_epochs=2)
     before = model.w_w.clone()
     model.read_text([[1, 2, 3], [4, 5, 6, 0]])
     assert not torch.equal(model.w_w, before)

@@ -54,9 +54,10 @@ def test_defaults_are_the_papers():
         "NT": 15, "PT": 30, "d_H": 300, "dim": 256, "binding": "D-C", "parameterisation": "released"
     }  # fmt: skip
     assert hyperparameters("nlpcfg") == hyperparameters("cpcfg") | {"compound": False}
-    for name in MODELS:
+    for name, model in MODELS.items():
         defaults = hyperparameters(name)
-        assert defaults["PT"] == 2 * defaults["NT"]
+        assert defaults.get("PT", 0) == 2 * defaults.get("NT", 0)
+        assert model.grammar == ("NT" in defaults)
 
 
 def test_preterminals_are_twice_the_nonterminals_unless_given():

@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
+from nbl import models
 from nbl.models import structformer
 from nbl.models.structformer import StructFormer
 
-TINY = {"dim": 8, "layers": 2, "heads": 2, "convolutions": 2, "kernel": 3}
+TINY = {"dim": 8, "layers": 2, "heads": 2, "convolutions": 2}
 
 
 def tiny(seed: int = 0, vocab_size: int = 7) -> StructFormer:
@@ -173,7 +174,7 @@ def test_encoder_is_that_of_the_definition():
 def test_size_is_the_published_one():
     """38,474,645 parameters are reported; the released output layer has a bias for the mask, too."""
     with torch.device("meta"):
-        model = StructFormer(10_000)
+        model = models.build("structformer", 10_000)
     assert sum(p.numel() for p in model.parameters()) == 38_474_644
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from nbl.corpus.folder import Raw, Source, read_corpus, write_corpus
 from nbl.decode import Parse
+from nbl.models.base import System
 from nbl.run_folder import make_config
 from nbl.sentence import Sentence, Span
 from nbl.train import Progress, train
@@ -42,7 +43,7 @@ def trained(corpus, out, *assignments, model="nblpcfg", seed=0, **options):
     return (out / "checkpoint.pt").read_bytes()
 
 
-class Unigram(nn.Module):
+class Unigram(System):
     """Words without a grammar: quick to train. Parses branch to the right."""
 
     def __init__(self, vocab_size):
@@ -50,7 +51,7 @@ class Unigram(nn.Module):
         self.logits = nn.Parameter(torch.randn(vocab_size))
         self.seen = []  # the words of each batch in training
 
-    def log_likelihood(self, words, lengths):
+    def objective(self, words, lengths):
         if self.training:
             self.seen.append(words)
         return self.logits.log_softmax(0)[words].sum(1)

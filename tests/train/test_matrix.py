@@ -80,7 +80,7 @@ def test_a_new_model_needs_its_description_only(params, monkeypatch):
     toy["experiments"]["mine"] = {"model": "mine"}
     toy["tables"]["main"].append("mine")
     assert errors(params) == [
-        "corpora.toy.models.mine: 'mine' is not one of npcfg, cpcfg, tnpcfg, nlpcfg, nblpcfg",
+        "corpora.toy.models.mine: 'mine' is not one of npcfg, cpcfg, tnpcfg, nlpcfg, nblpcfg, structformer, sdiora",
     ]
     monkeypatch.setitem(MODELS, "mine", Model("Mine", "mine", "Mine", {"NT": 30}))
     assert errors(params) == []
@@ -90,9 +90,15 @@ def test_a_new_model_needs_its_description_only(params, monkeypatch):
 def test_every_model_is_as_described():
     """Its class takes the settings; it is lexicalised if its rules are."""
     for name, kind in MODELS.items():
-        model = models.build(name, 9, NT=2, dim=4)
-        rules = model.rules(torch.tensor([[1, 2, 3]]))
-        assert kind.lexicalised == isinstance(rules, BilexicalRules | LexicalRules)
+        model = models.build(name, 9, **({"NT": 2} if kind.grammar else {}), dim=8)
+        words = torch.tensor([[1, 2, 3]])
+        assert kind.lexicalised == (model.parse(words, torch.tensor([3]))[0].heads is not None)
+        assert kind.grammar == model.is_log_probability
+        if kind.grammar:
+            assert kind.lexicalised == isinstance(model.rules(words), BilexicalRules | LexicalRules)
+        else:
+            with pytest.raises(UserError, match="is not a grammar"):
+                model.rules(words)
         assert kind.compound == (name == "cpcfg")
         parameters = inspect.signature(type(model)).parameters.values()
         taken = [p for p in parameters if p.kind is p.KEYWORD_ONLY]

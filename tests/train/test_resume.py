@@ -31,6 +31,8 @@ from nbl.train import Progress, train
         ("nblpcfg", TINY),
         ("cpcfg", ["NT=2", "dim=4", "z_dim=2", "h_dim=3", "w_dim=3", "epochs=2", "curriculum=5"]),
         ("nlpcfg", ["NT=1", "dim=4", "compound=true", "z_dim=2", "h_dim=3", "w_dim=3", "epochs=2"]),
+        ("structformer", ["dim=4", "layers=2", "heads=2", "convolutions=1", "epochs=2", "batch_size=4"]),
+        ("sdiora", ["dim=4", "soft_epochs=1", "epochs=2", "batch_size=4"]),
     ],
 )
 def test_resumed_within_an_epoch_is_bit_identical(corpus, tmp_path, monkeypatch, model, settings):
@@ -224,8 +226,8 @@ def test_nothing_to_train_on_is_refused(tmp_path):
 @pytest.mark.parametrize("what", ["loss is nan", "gradient's norm is nan"])
 def test_a_loss_or_gradient_that_is_not_finite_names_its_sentences(corpus, tmp_path, monkeypatch, unigram, what):
     class Breaking(Unigram):
-        def log_likelihood(self, words, lengths):
-            log_p = super().log_likelihood(words, lengths)
+        def objective(self, words, lengths):
+            log_p = super().objective(words, lengths)
             if self.training and len(self.seen) == 5 + steps:
                 return log_p * math.nan if "loss" in what else log_p + (0 * self.logits).sum().sqrt()
             return log_p
@@ -252,11 +254,11 @@ def test_a_loss_or_gradient_that_is_not_finite_names_its_sentences(corpus, tmp_p
 
 
 def test_a_dev_sentence_without_probability_stops_the_run(corpus, tmp_path, unigram, monkeypatch):
-    def log_likelihood(self, words, lengths):
+    def objective(self, words, lengths):
         log_p = self.logits.log_softmax(0)[words].sum(1)
         return log_p if self.training else log_p - math.inf
 
-    monkeypatch.setattr(Unigram, "log_likelihood", log_likelihood)
+    monkeypatch.setattr(Unigram, "objective", objective)
     with pytest.raises(UserError, match=r"epoch 1: a log p is not finite in dev sentences dev\."):
         trained(corpus, tmp_path)
 
