@@ -20,12 +20,14 @@ from nbl.decode import cyk as cyk_lexicalised
 from nbl.decode.mbr import mbr
 from nbl.errors import UserError
 from nbl.inside import Implementation, Marginals, log_Z, posteriors
+from nbl.inside.bilexical import gpu as bilexical_gpu
 from nbl.inside.bilexical import native as bilexical_native
 from nbl.inside.bilexical import torch as bilexical_torch
 from nbl.inside.lexical import native as lexical_native
 from nbl.inside.lexical import torch as lexical_torch
 from nbl.inside.pcfg import native as pcfg_native
 from nbl.inside.pcfg import torch as pcfg_torch
+from nbl.inside.rank import gpu as rank_gpu
 from nbl.inside.rank import native as rank_native
 from nbl.inside.rank import torch as rank_torch
 from nbl.rules import BilexicalRules, LexicalRules, PCFGRules, RankRules, Rules, check_lengths
@@ -46,24 +48,30 @@ class Family:
     cyk: Callable[..., list[Parse]]
     lexicalised: bool = False  # trees have heads
     legacy: bool = False
+    gpu: Implementation | None = None  # one with fewer launches than torch
 
     def implementation(self, rules: Rules, allow_native: bool = True) -> Implementation:
-        """The native one if the rules are on the CPU and there is a kernel for them, otherwise torch."""
+        """The native one if the rules are on the CPU and there is a kernel for them; the one with few launches if they
+        are elsewhere and there is one; otherwise torch."""
         kinds = {(factor.device.type, factor.dtype) for factor in rules}
         if allow_native and len(kinds) == 1:
             [(device, dtype)] = kinds
             if device == "cpu" and native.load(self.kernel, dtype) is not None:
                 return self.native
+        if self.gpu is not None and all(device != "cpu" for device, _ in kinds):
+            return self.gpu
         return self.torch
 
 
 FAMILIES: dict[type, Family] = {
     PCFGRules: Family("pcfg", pcfg_torch, pcfg_native, cyk_pcfg.cyk),
-    RankRules: Family("rank", rank_torch, rank_native, cyk_pcfg.cyk),
+    RankRules: Family("rank", rank_torch, rank_native, cyk_pcfg.cyk, gpu=rank_gpu),
     LexicalRules: Family(
         *("lexical", lexical_torch, lexical_native, cyk_lexicalised.cyk), lexicalised=True, legacy=True
     ),
-    BilexicalRules: Family(*("bilexical", bilexical_torch, bilexical_native, cyk_lexicalised.cyk), lexicalised=True),
+    BilexicalRules: Family(
+        *("bilexical", bilexical_torch, bilexical_native, cyk_lexicalised.cyk), lexicalised=True, gpu=bilexical_gpu
+    ),
 }
 
 

@@ -80,6 +80,8 @@ def use_device(name: str, notice: Callable[[str], None] = lambda text: None) -> 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # Products in full single precision: TF32 keeps 10 bits of a factor, and torch has it on for LSTMs.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if name != "auto":
         yield torch.device("cuda", int(name[5:] or 0))
         return

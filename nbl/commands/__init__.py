@@ -16,7 +16,7 @@ from nbl.sentence import MAX_WORDS, SPLITS
 from nbl.settings import CORPORA, DECODERS, LEGACY, MODELS, SETTINGS, TRAINING
 
 FORMATS = ("brackets", "conllx", "json", "svg", "png")
-PARTS = ("inside", "step", "decode")  # of the benchmark
+PARTS = ("inside", "step", "decode", "launches")  # of the benchmark
 
 
 class Argument(NamedTuple):
@@ -295,6 +295,16 @@ idle.""",
             "time only steps and decoders, in turns with those of another checkout of this project",
             metavar="CHECKOUT",
         ),
+        JSON,
+    ),
+    "selftest": _verb(
+        "bench",
+        "Check that this machine computes what the definition says.",
+        """Compares values and gradients of every grammar with the naive recursion, and
+posteriors with the CPU's in float64. Computes and trains twice to see the same
+bytes, counts launches and times steps. Exit code 1 if a check fails.""",
+        "nbl selftest --device cpu",
+        DEVICE,
         JSON,
     ),
     "runs": _verb(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ from typing import Any
 import torch
 
 from nbl.bench import against as checkouts
-from nbl.bench import decode, inside, step, summary
+from nbl.bench import decode, inside, launches, step, summary
+from nbl.bench import selftest as checked
 from nbl.bench.inside import Case
 from nbl.bench.measure import PRODUCTS
 from nbl.commands import PARTS
 from nbl.commands.common import note, print_json, print_table
 from nbl.errors import UserError
 from nbl.files import write_text
+from nbl.process import use_device
 
 Row = dict[str, Any]
 Measurements = Iterator[tuple[str, list[Row]]]  # what was measured, and its rows
@@ -65,6 +68,20 @@ def bench(
         print(f"{name}: {_cell(value)}")
 
 
+def selftest(device: str, as_json: bool) -> None:
+    with use_device(device, note) as chosen:
+        checks = [check._asdict() for check in checked.selftest(chosen)]
+        failed = [check for check in checks if not check["passed"]]
+    if as_json:
+        print_json({"device": str(chosen), "checks": checks})
+    else:
+        rows = [[c["check"], c["of"], "yes" if c["passed"] else "NO", c["result"]] for c in checks]
+        print_table(["check", "of", "passed", ">result"], rows)
+    note(f"{len(checks) - len(failed)} of {len(checks)} checks passed on {chosen}")
+    if failed:
+        sys.exit(1)
+
+
 def _inside(quick: bool, rounds: int, threads: int) -> Measurements:
     implementations = inside.chosen(i.name for i in inside.IMPLEMENTATIONS if i.name != "naive" or not quick)
     for case in _cases(quick):
@@ -86,12 +103,17 @@ def _decode(quick: bool, rounds: int, threads: int) -> Measurements:
         yield f"decoders, {l} words", decode.measure_decoders(list(decode.GRAMMARS), l, min(rounds, 3))
 
 
-MEASUREMENTS = dict(zip(PARTS, (_inside, _step, _decode), strict=True))
+def _launches(quick: bool, rounds: int, threads: int) -> Measurements:
+    lengths = launches.LENGTHS[:1] if quick else launches.LENGTHS
+    yield "launches of the inside algorithms", launches.compare(list(launches.GRAMMARS), lengths)
+
+
+MEASUREMENTS = dict(zip(PARTS, (_inside, _step, _decode, _launches), strict=True))
 
 
 def _against(other: Path, parts: Collection[str], quick: bool, rounds: int, threads: int) -> Measurements:
-    if "inside" in parts:
-        raise UserError("--against times steps and decoders: leave out --part inside")
+    if wrong := sorted(set(parts) - {"step", "decode"}):
+        raise UserError(f"--against times steps and decoders: leave out --part {wrong[0]}")
     with checkouts.both(other) as pair:  # only the code here is checked
         note("comparing {here} here with {there} there".format_map(pair.commits))
         if "step" in parts:
